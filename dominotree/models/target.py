@@ -1,0 +1,121 @@
+"""The target: a causal language model from transformers, with what speculative decoding asks of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from dominotree.errors import UserError
+from dominotree.models.drafter import DrafterConfig
+from dominotree.models.gguf import DEMO, ensure_demo_target
+
+ATTENTION = "sdpa"
+"""transformers' attention implementation, which takes the tree's mask as it is."""
+
+transformers_logging.disable_progress_bar()
+
+
+@dataclass(frozen=True)
+class TargetOutput:
+    """What one pass over n tokens gives. hidden: [b, n, H], after the final norm. features: [b, n, L_ctx * H]."""
+
+    hidden: Tensor
+    features: Tensor
+
+
+class Target:
+    """The frozen target model: a forward pass over given positions, mask and cache; the embedding; the LM head."""
+
+    def __init__(self, model: Any, feature_layers: tuple[int, ...] = ()) -> None:
+        self.model = model.requires_grad_(False).eval()
+        self.feature_layers = feature_layers
+        self.device: torch.device = model.device
+        self.dtype: torch.dtype = model.dtype
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    @property
+    def embedding(self) -> Tensor:
+        """Token embeddings [V, H]."""
+        return self.model.get_input_embeddings().weight
+
+    @property
+    def lm_head(self) -> Tensor:
+        """Output rows [V, H]."""
+        return self.model.get_output_embeddings().weight
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., H] -> [..., V]."""
+        return self.model.get_output_embeddings()(hidden)
+
+    def forward(self, tokens: Tensor, positions: Tensor, mask: Tensor | None = None, cache: Any = None) -> TargetOutput:
+        """One pass. tokens, positions: [b, n]. mask: additive [b, 1, n, keys], or None for causal."""
+        output = self.model.model(
+            input_ids=tokens,
+            position_ids=positions,
+            attention_mask=mask,
+            cache=cache,
+            use_cache=cache is not None,
+            output_hidden_states=bool(self.feature_layers),
+        )
+        # hidden_states[0] is the embedding, so layer l's output is hidden_states[l + 1] (Section 2.2).
+        features = [output.hidden_states[layer + 1] for layer in self.feature_layers]
+        hidden = output.last_hidden_state
+        return TargetOutput(hidden, torch.cat(features, dim=-1) if features else hidden[..., :0])
+
+
+def resolve_target(name: str) -> str:
+    """A model name as transformers takes it: the demo's name becomes its converted folder, a path must exist."""
+    if name == DEMO:
+        return str(ensure_demo_target())
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return str(path)
+    if name.startswith((".", "/", "~")):
+        raise UserError(f"model.target={name}: no such folder")
+    return name
+
+
+def load_target(name: str, dtype: torch.dtype, device: torch.device, revision: str | None = None) -> Target:
+    """Load a target by demo name, folder or Hub name. Safetensors only, no remote code."""
+    source = resolve_target(name)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, revision=revision, use_safetensors=True, attn_implementation=ATTENTION
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(f"model.target={name}: cannot be loaded ({str(error).splitlines()[0]})") from None
+    return Target(model.to(device))
+
+
+def load_tokenizer(name: str, revision: str | None = None) -> Any:
+    """The target's tokenizer, or None where the folder has none (tiny random models)."""
+    source = resolve_target(name)
+    if Path(source).is_dir() and not (Path(source) / "tokenizer.json").is_file():
+        return None
+    return AutoTokenizer.from_pretrained(source, revision=revision)
+
+
+def check_pair(target: Any, drafter: DrafterConfig, name: str) -> None:
+    """Raise `UserError` unless the drafter `name` was made for a target of this configuration."""
+    pairs = (("hidden_size", "hidden_size"), ("vocab_size", "vocab_size"), ("num_target_layers", "num_hidden_layers"))
+    for ours, theirs in pairs:
+        made_for, found = getattr(drafter, ours), getattr(target, theirs)
+        if made_for != found:
+            raise UserError(f"{name}: the drafter was made for a target with {theirs} {made_for}, this target has {found}")
+
+
+def target_config(name: str, revision: str | None = None) -> Any:
+    """The target's configuration alone, without its weights."""
+    try:
+        return AutoConfig.from_pretrained(resolve_target(name), revision=revision)
+    except (OSError, ValueError) as error:
+        raise UserError(f"model.target={name}: cannot be loaded ({str(error).splitlines()[0]})") from None

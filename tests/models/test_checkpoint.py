@@ -1,0 +1,212 @@
+"""The strict reader: what it takes, and the one line it gives for everything it refuses."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from dominotree.errors import UserError
+from dominotree.models.checkpoint import load_drafter, read_config, save_drafter
+from dominotree.models.target import check_pair
+from dominotree.paths import ASSETS
+from tests.tiny import tiny_config, tiny_drafter, tiny_target
+
+CPU = torch.device("cpu")
+
+DFLASH_KEYS = {
+    *(f"layers.{i}.self_attn.{p}_proj.weight" for i in range(2) for p in "qkvo"),
+    *(f"layers.{i}.self_attn.{p}_norm.weight" for i in range(2) for p in "qk"),
+    *(f"layers.{i}.mlp.{p}_proj.weight" for i in range(2) for p in ("gate", "up", "down")),
+    *(f"layers.{i}.{p}_layernorm.weight" for i in range(2) for p in ("input", "post_attention")),
+    "fc.weight",
+    "hidden_norm.weight",
+    "norm.weight",
+}
+DOMINO_KEYS = DFLASH_KEYS | {
+    "prefix_gru.weight_ih_l0",
+    "prefix_gru.weight_hh_l0",
+    "embed_proj.0.weight",
+    "embed_proj.2.weight",
+}
+
+
+def save(tmp_path: Path, kind: str) -> Path:
+    save_drafter(tiny_drafter(kind), tmp_path / kind, torch.float32)
+    return tmp_path / kind
+
+
+def edit_config(folder: Path, **changes: object) -> None:
+    """Set keys of config.json; a dotted key reaches into dflash_config, None removes."""
+    raw = json.loads((folder / "config.json").read_text())
+    for key, value in changes.items():
+        table = raw["dflash_config"] if key in raw["dflash_config"] or key.startswith("special_") else raw
+        key = key.removeprefix("special_")
+        table.pop(key, None) if value is None else table.update({key: value})
+    (folder / "config.json").write_text(json.dumps(raw))
+
+
+def edit_tensors(folder: Path, change) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def refused(folder: Path, kind: str, *words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_drafter(folder, kind, torch.float32, CPU)
+    line = str(caught.value)
+    assert "\n" not in line
+    for word in (*words, folder.name):
+        assert word in line
+
+
+@pytest.mark.parametrize(("kind", "keys"), [("dflash", DFLASH_KEYS), ("domino", DOMINO_KEYS)])
+def test_layout_is_the_released_one(tmp_path, kind, keys):
+    assert load_file(save(tmp_path, kind) / "model.safetensors").keys() == keys
+
+
+@pytest.mark.parametrize("kind", ["dflash", "domino"])
+def test_what_is_saved_is_read(tmp_path, kind):
+    original, read = tiny_drafter(kind), load_drafter(save(tmp_path, kind), kind, torch.float32, CPU)
+    assert read.config == original.config
+    for key, tensor in original.state_dict().items():
+        assert torch.equal(read.state_dict()[key], tensor)
+
+
+@pytest.mark.parametrize("prefix", ["logit_head.", "domino_head."])
+def test_older_key_prefixes(tmp_path, prefix):
+    folder = save(tmp_path, "domino")
+
+    def rename(tensors):
+        for key in [k for k in tensors if k.startswith(("prefix_gru", "embed_proj"))]:
+            tensors[prefix + key] = tensors.pop(key)
+
+    edit_tensors(folder, rename)
+    assert load_drafter(folder, "domino", torch.float32, CPU).config.emb_dim == 6
+
+
+def test_older_config_spellings(tmp_path):
+    folder = save(tmp_path, "domino")
+    edit_config(folder, projector_type="causal_v5", block_size=None, emb_dim=None)
+    edit_config(folder, special_block_size=6)
+    raw = json.loads((folder / "config.json").read_text()) | {"emb_dim": 6}
+    (folder / "config.json").write_text(json.dumps(raw))
+    assert read_config(folder) == tiny_config("domino")
+
+
+def test_shards(tmp_path):
+    folder = save(tmp_path, "domino")
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    files = {key: f"model-{i % 2}.safetensors" for i, key in enumerate(tensors)}
+    for name in set(files.values()):
+        save_file({k: t for k, t in tensors.items() if files[k] == name}, folder / name)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    assert load_drafter(folder, "domino", torch.float32, CPU).state_dict().keys() == DOMINO_KEYS
+
+
+def test_other_kind(tmp_path):
+    refused(save(tmp_path, "domino"), "dflash", "domino drafter", "dflash drafter is needed")
+    refused(save(tmp_path, "dflash"), "domino", "dflash drafter", "domino drafter is needed")
+
+
+@pytest.mark.parametrize(("kind", "value"), [("domino", False), ("dflash", True)])
+def test_wrong_label_convention(tmp_path, kind, value):
+    folder = save(tmp_path, kind)
+    edit_config(folder, special_shift_label=value)
+    refused(folder, kind, "shift_label")
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"special_projector_type": "eagle"}, "projector_type"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding"),
+        ({"use_sliding_window": True}, "sliding"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "yarn"),
+        ({"hidden_size": None}, "hidden_size"),
+        ({"target_layer_ids": [0, 99]}, "target_layer_ids"),
+        ({"target_layer_ids": []}, "target_layer_ids"),
+        ({"mask_token_id": 10_000}, "mask_token_id"),
+        ({"block_size": 1}, "block_size"),
+        ({"gru_hidden_dim": None}, "gru_hidden_dim"),
+    ],
+)
+def test_config_that_does_not_fit(tmp_path, changes, word):
+    folder = save(tmp_path, "domino")
+    edit_config(folder, **changes)
+    refused(folder, "domino", word)
+
+
+@pytest.mark.parametrize("key", ["fc.weight", "layers.1.self_attn.k_norm.weight", "embed_proj.2.weight"])
+def test_missing_tensor(tmp_path, key):
+    folder = save(tmp_path, "domino")
+    edit_tensors(folder, lambda tensors: tensors.pop(key))
+    refused(folder, "domino", "missing", key)
+
+
+def test_unexpected_tensor(tmp_path):
+    folder = save(tmp_path, "dflash")
+    edit_tensors(folder, lambda tensors: tensors.update({"lm_head.weight": torch.zeros(2)}))
+    refused(folder, "dflash", "unexpected", "lm_head.weight")
+
+
+def test_misshaped_tensor(tmp_path):
+    folder = save(tmp_path, "dflash")
+    edit_tensors(folder, lambda tensors: tensors.update({"fc.weight": torch.zeros(32, 32)}))
+    refused(folder, "dflash", "fc.weight", "[32, 32]", "[32, 64]")
+
+
+def test_integer_tensor(tmp_path):
+    folder = save(tmp_path, "dflash")
+    edit_tensors(folder, lambda tensors: tensors.update({"norm.weight": torch.zeros(32, dtype=torch.int64)}))
+    refused(folder, "dflash", "norm.weight", "int64")
+
+
+def test_pickle_is_never_opened(tmp_path):
+    folder = save(tmp_path, "dflash")
+    (folder / "model.safetensors").unlink()
+
+    class Bomb:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "ran",))
+
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
+    refused(folder, "dflash", "pickle")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.99])
+def test_truncated_file(tmp_path, share):
+    path = save(tmp_path, "dflash") / "model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data))])
+    refused(path.parent, "dflash", "safetensors")
+
+
+def test_nothing_there(tmp_path):
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "dflash", "config.json")
+    folder = save(tmp_path, "dflash")
+    (folder / "model.safetensors").unlink()
+    refused(folder, "dflash", "model.safetensors")
+    (folder / "config.json").write_text("{")
+    refused(folder, "dflash", "JSON")
+
+
+@pytest.mark.parametrize("changes", [{"hidden_size": 16}, {"vocab_size": 7, "mask_token_id": 6}, {"num_target_layers": 9}])
+def test_drafter_of_another_target(changes):
+    with pytest.raises(UserError, match=r"drafter"):
+        check_pair(tiny_target().config, tiny_config("dflash", **changes), "here")
+
+
+@pytest.mark.parametrize("kind", ["dflash", "domino"])
+def test_the_shipped_drafters(kind):
+    drafter = load_drafter(ASSETS / kind, kind, torch.float32, CPU)
+    assert drafter.config.block_size == 8
+    assert (ASSETS / kind / "model.safetensors").stat().st_size <= 20_000_000

@@ -1,0 +1,67 @@
+"""Tiny random models in the released layouts, for tests that need real forward passes."""
+
+from __future__ import annotations
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from dominotree.models.drafter import DRAFTERS, DFlashDrafter, DrafterConfig
+from dominotree.models.target import Target
+
+VOCAB = 40
+LAYERS = 5
+FEATURE_LAYERS = (1, 2)
+SHAPE = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.3,
+}
+
+
+def tiny_target(seed: int = 0, family: str = "qwen3", feature_layers: tuple[int, ...] = FEATURE_LAYERS) -> Target:
+    """A random Qwen3 or Llama in fp32, its weights large enough that logits differ clearly."""
+    torch.manual_seed(seed)
+    if family == "llama":
+        return Target(LlamaForCausalLM(LlamaConfig(**SHAPE, tie_word_embeddings=True)), feature_layers)
+    return Target(Qwen3ForCausalLM(Qwen3Config(**SHAPE, tie_word_embeddings=False)), feature_layers)
+
+
+def tiny_config(kind: str, **changes: object) -> DrafterConfig:
+    """A drafter's configuration that fits `tiny_target`."""
+    head = {"pure_draft_prefix_len": 1, "gru_hidden_dim": 12, "emb_dim": 6} if kind == "domino" else {}
+    fields = {
+        "kind": kind,
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "vocab_size": VOCAB,
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "block_size": 6,
+        "mask_token_id": VOCAB - 1,
+        "target_layer_ids": FEATURE_LAYERS,
+        "num_target_layers": LAYERS,
+        "shift_label": kind == "domino",
+        **head,
+    }
+    return DrafterConfig(**(fields | changes))
+
+
+def tiny_drafter(kind: str, seed: int = 0, **changes: object) -> DFlashDrafter:
+    """A random drafter in fp32, with a correction strong enough to matter."""
+    torch.manual_seed(1000 + seed)
+    drafter = DRAFTERS[kind](tiny_config(kind, **changes)).eval().requires_grad_(False)
+    for parameter in drafter.parameters():
+        if parameter.dim() > 1:
+            parameter.normal_(0, 0.3)
+    return drafter
