@@ -1,0 +1,121 @@
+"""Measure what drafting and verifying cost on this machine, for the cost-aware budget (Section 2.5).
+
+Profiled once, then cached by hardware, model and dtype. Two errors of the original are avoided: a tree of n nodes is
+timed as the n + 1 tokens that verification runs, and a draft is timed with its context already in its cache, as in
+every round but the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dominotree.decoding.cache import TargetCache
+from dominotree.decoding.draft import Drafting
+from dominotree.decoding.verify import verify_input
+from dominotree.drafting.budget import CostModel, fit_convex
+from dominotree.drafting.tree import DraftTree
+from dominotree.errors import UserError
+from dominotree.files import atomic_write
+from dominotree.models.drafter import DFlashDrafter
+from dominotree.models.target import Target
+from dominotree.progress import track
+
+DRAFT_CONTEXT = 512
+ACCEPTED = 2  # tokens whose features a typical round hands to the drafter
+
+
+@dataclass(frozen=True)
+class ProfilePlan:
+    """What is timed: tree sizes in nodes, contexts in tokens, and how often (medians of `repeats` after `warmups`)."""
+
+    sizes: tuple[int, ...]
+    contexts: tuple[int, ...]
+    repeats: int
+    warmups: int
+
+
+def _median_ms(action: Callable[[], object], plan: ProfilePlan, device: torch.device) -> float:
+    times = []
+    for _ in range(plan.warmups + plan.repeats):
+        start = time.perf_counter()
+        action()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times[plan.warmups :])
+
+
+def _star(nodes: int, device: torch.device) -> DraftTree:
+    """A tree of n children of the root: what a verification costs depends on its size alone."""
+    zeros = torch.zeros(nodes, dtype=torch.int64, device=device)
+    return DraftTree(tokens=zeros, parents=zeros - 1, depths=zeros, log_probs=zeros.float())
+
+
+def _cache_with(target: Target, context: int, capacity: int) -> TargetCache:
+    cache = TargetCache(target.config.num_hidden_layers, capacity)
+    if context:
+        tokens = torch.zeros(1, context, dtype=torch.int64, device=target.device)
+        target.forward(tokens, torch.arange(context, device=target.device).unsqueeze(0), cache=cache)
+        cache.commit(list(range(context)))
+    return cache
+
+
+def _time_verify(target: Target, nodes: int, cache: TargetCache, plan: ProfilePlan) -> float:
+    tree = _star(nodes, target.device)
+
+    def verify() -> None:
+        inputs = verify_input(tree, 0, cache.length, target.dtype)
+        target.logits(target.forward(inputs.tokens, inputs.positions, inputs.mask, cache).hidden[0]).argmax(-1)
+
+    return _median_ms(verify, plan, target.device)
+
+
+def _time_draft(target: Target, drafter: DFlashDrafter, plan: ProfilePlan) -> float:
+    drafting = Drafting(drafter, target, DRAFT_CONTEXT + ACCEPTED)
+    width = len(drafter.config.target_layer_ids) * drafter.config.hidden_size
+    drafting.extend(torch.zeros(1, DRAFT_CONTEXT, width, dtype=target.dtype, device=target.device))
+    fresh = torch.zeros(1, ACCEPTED, width, dtype=target.dtype, device=target.device)
+
+    def draft() -> None:
+        drafting.length = DRAFT_CONTEXT
+        drafting.extend(fresh)
+        drafting.draft(0)
+
+    return _median_ms(draft, plan, target.device)
+
+
+@torch.inference_mode()
+def profile_costs(target: Target, drafter: DFlashDrafter, plan: ProfilePlan) -> CostModel:
+    """Time one draft, and verification at every size and context; fit each context by a monotone convex curve."""
+    rows = []
+    for context in track("profile verification", plan.contexts, len(plan.contexts)):
+        cache = _cache_with(target, context, context + max(plan.sizes) + 1)
+        times = torch.tensor([_time_verify(target, nodes, cache, plan) for nodes in plan.sizes])
+        rows.append(tuple(float(x) for x in fit_convex(plan.sizes, times.numpy())))
+    return CostModel(_time_draft(target, drafter, plan), plan.sizes, plan.contexts, tuple(rows))
+
+
+def cached_costs(directory: Path, key: dict[str, Any], profile: Callable[[], CostModel]) -> CostModel:
+    """The cost model stored under `key` (hardware, model, dtype, plan) in `directory`, profiled if there is none."""
+    text = json.dumps(key, sort_keys=True)
+    path = directory / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    if path.is_file():
+        try:
+            stored = json.loads(path.read_text())["cost"]
+            rows = tuple(tuple(row) for row in stored["verify_ms"])
+            return CostModel(stored["draft_ms"], tuple(stored["sizes"]), tuple(stored["contexts"]), rows)
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: not a cost model ({error!r}); delete it to profile this machine again") from None
+    cost = profile()
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps({"key": key, "cost": asdict(cost)}, indent=1))
+    return cost

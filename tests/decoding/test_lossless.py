@@ -1,0 +1,95 @@
+"""Every speculative method gives exactly what autoregression gives, on tiny random models over many seeds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dominotree.arms import MethodSettings
+from dominotree.decoding.engine import Limits, generate_autoregressive, generate_speculative
+from dominotree.decoding.sampling import make_sampler
+from dominotree.drafting.budget import CostModel
+from dominotree.methods import METHODS, Parts, max_nodes
+from tests.tiny import VOCAB, tiny_drafter, tiny_target
+
+SETTINGS = MethodSettings(budget=9, cap=12, children=4, candidate_width=10)
+COST = CostModel(5.0, (1, 16), (0,), ((10.0, 12.0),))
+SPECULATIVE = [name for name, method in METHODS.items() if method.drafter]
+CPU = torch.device("cpu")
+
+
+def prompt_of(seed: int) -> list[int]:
+    return torch.randint(0, VOCAB - 1, (4 + seed % 5,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def sampler_of(seed, temperature):
+    return make_sampler("keyed", seed, f"prompt {seed}", temperature, CPU)
+
+
+def parts_of(name, seed, target, settings=SETTINGS):
+    drafter = tiny_drafter(METHODS[name].drafter, seed)
+    return Parts(drafter, target.embedding, settings, COST)
+
+
+def speculate(name, seed, target, sampler, limits):
+    parts = parts_of(name, seed, target)
+    method = METHODS[name]
+    nodes = max_nodes(method, parts)
+    return generate_speculative(target, parts.drafter, method.make_build(parts), nodes, prompt_of(seed), sampler, limits)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_tokens_are_those_of_ar(name, family, temperature):
+    accepted = []
+    for seed in range(8):
+        target = tiny_target(seed, family)
+        limits = Limits(30, frozenset({3}))
+        ar = generate_autoregressive(target, prompt_of(seed), sampler_of(seed, temperature), limits)
+        got = speculate(name, seed, target, sampler_of(seed, temperature), limits)
+        assert got.tokens == ar.tokens
+        assert got.stopped_by_eos == ar.stopped_by_eos
+        accepted += [round_.accepted for round_ in got.rounds]
+    if SETTINGS.budget and name not in ("dflash", "domino"):
+        assert max(accepted) > 1, "nothing was ever accepted, so the test shows nothing"
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 8])
+@pytest.mark.parametrize("name", ["ar", *SPECULATIVE])
+def test_length_is_cut_exactly(name, length):
+    target, limits = tiny_target(1), Limits(length)
+    if name == "ar":
+        got = generate_autoregressive(target, prompt_of(1), sampler_of(1, 0), limits)
+    else:
+        got = speculate(name, 1, target, sampler_of(1, 0), limits)
+    assert len(got.tokens) == length
+    assert not got.stopped_by_eos
+    assert sum(round_.committed for round_ in got.rounds) == length - 1
+
+
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_nothing_follows_eos(name):
+    target = tiny_target(2)
+    free = generate_autoregressive(target, prompt_of(2), sampler_of(2, 1.0), Limits(40)).tokens
+    for eos in set(free):
+        limits = Limits(40, frozenset({eos}))
+        got = speculate(name, 2, target, sampler_of(2, 1.0), limits)
+        assert got.tokens == free[: free.index(eos) + 1], "up to and including the first EOS, the first token included"
+        assert got.stopped_by_eos
+
+
+def test_stage_times_add_up_to_the_decoding_time():
+    target = tiny_target(3)
+    got = speculate("dominotree", 3, target, sampler_of(3, 0), Limits(60))
+    stages = got.stages
+    total = stages.draft + stages.build + stages.verify + stages.commit
+    assert 0.9 * got.decode_s < total <= got.decode_s
+
+
+def test_rounds_count_what_was_drafted_and_forecast():
+    target = tiny_target(4)
+    got = speculate("ddtree", 4, target, sampler_of(4, 0), Limits(30))
+    assert {round_.nodes for round_ in got.rounds} == {9}
+    assert all(1 < round_.forecast <= 1 + 5 for round_ in got.rounds), "at most one token a depth and the bonus"
+    assert all(round_.committed <= round_.accepted <= 1 + 5 for round_ in got.rounds)

@@ -1,0 +1,122 @@
+"""One target pass over a tree: who sees whom, where features come from, what a commit keeps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dominotree.decoding.cache import TargetCache
+from dominotree.decoding.draft import Drafting
+from dominotree.decoding.verify import verify_input
+from dominotree.drafting.tree import DraftTree
+from tests.tiny import LAYERS, tiny_drafter, tiny_target
+
+PROMPT = [5, 7, 1, 9, 2, 11]
+TREE = DraftTree(
+    tokens=torch.tensor([4, 6, 8, 3, 10]),
+    parents=torch.tensor([-1, -1, 0, 0, 2]),
+    depths=torch.tensor([0, 0, 1, 1, 2]),
+    log_probs=torch.zeros(5),
+)
+ROOT = 12
+
+
+def prefilled(target, capacity=40):
+    cache = TargetCache(LAYERS, capacity)
+    with torch.inference_mode():
+        target.forward(torch.tensor([PROMPT]), torch.arange(len(PROMPT))[None], cache=cache)
+    cache.commit(list(range(len(PROMPT))))
+    return cache
+
+
+@torch.inference_mode()
+def verify(target, tree, cache):
+    inputs = verify_input(tree, ROOT, cache.length, torch.float32)
+    output = target.forward(inputs.tokens, inputs.positions, inputs.mask, cache)
+    return target.logits(output.hidden[0]), output.features[0]
+
+
+@torch.inference_mode()
+def alone(target, tokens):
+    """Logits and features of a plain causal pass over these tokens."""
+    output = target.forward(torch.tensor([tokens]), torch.arange(len(tokens))[None])
+    return target.logits(output.hidden[0]), output.features[0]
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+def test_every_node_sees_its_own_path_alone(family):
+    target = tiny_target(0, family)
+    logits, features = verify(target, TREE, prefilled(target))
+    for row, path in enumerate([[], [4], [6], [4, 8], [4, 3], [4, 8, 10]]):
+        expected_logits, expected_features = alone(target, [*PROMPT, ROOT, *path])
+        torch.testing.assert_close(logits[row], expected_logits[-1], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(features[row], expected_features[-1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("changed", range(5))
+def test_a_sibling_token_does_not_change_a_nodes_logits(changed):
+    target = tiny_target(1)
+    before, _ = verify(target, TREE, prefilled(target))
+    tokens = TREE.tokens.clone()
+    tokens[changed] = 13
+    after, _ = verify(target, DraftTree(tokens, TREE.parents, TREE.depths, TREE.log_probs), prefilled(target))
+    descendants = {0: {1, 3, 4, 5}, 1: {2}, 2: {3, 5}, 3: {4}, 4: {5}}[changed]  # rows: root first
+    for row in range(6):
+        same = torch.equal(before[row], after[row])
+        assert same == (row not in descendants)
+
+
+def test_features_are_taken_at_layer_plus_one():
+    target = tiny_target(2)
+    with torch.inference_mode():
+        states = target.model.model(input_ids=torch.tensor([PROMPT]), output_hidden_states=True).hidden_states
+        features = alone(target, PROMPT)[1]
+    assert len(states) == LAYERS + 1, "the embedding comes first"
+    expected = torch.cat([states[layer + 1] for layer in target.feature_layers], dim=-1)[0]
+    torch.testing.assert_close(features, expected)
+
+
+@torch.inference_mode()
+def test_commit_keeps_the_accepted_path_and_touches_only_the_tail():
+    target = tiny_target(3)
+    cache = prefilled(target)
+    committed = [layer.keys[:, :, : cache.length].clone() for layer in cache.layers]
+    verify(target, TREE, cache)
+    cache.commit([0, 1, 3, 5])  # root, then nodes 0, 2, 4: tokens 4, 8, 10
+    assert cache.length == len(PROMPT) + 4
+    reference = TargetCache(LAYERS, 40)
+    tokens = [*PROMPT, ROOT, 4, 8, 10]
+    target.forward(torch.tensor([tokens]), torch.arange(len(tokens))[None], cache=reference)
+    for layer, before, expected in zip(cache.layers, committed, reference.layers, strict=True):
+        assert torch.equal(layer.keys[:, :, : len(PROMPT)], before)
+        torch.testing.assert_close(layer.keys[:, :, : len(tokens)], expected.keys[:, :, : len(tokens)], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(layer.values[:, :, : len(tokens)], expected.values[:, :, : len(tokens)], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["dflash", "domino"])
+@torch.inference_mode()
+def test_draft_cache_equals_drafting_anew(kind):
+    """Context fed in pieces, with blocks drafted in between, gives what the whole context at once gives."""
+    target, drafter = tiny_target(4), tiny_drafter(kind)
+    _, features = alone(target, [*PROMPT, 3, 8, 4])
+    pieces = Drafting(drafter, target, 30)
+    for start, end in [(0, 6), (6, 7), (7, 9)]:
+        pieces.extend(features[None, start:end])
+        last = pieces.draft(ROOT)
+    whole = Drafting(drafter, target, 30)
+    whole.extend(features[None])
+    once = whole.draft(ROOT)
+    assert last.position == once.position == 9
+    torch.testing.assert_close(last.z, once.z, atol=1e-5, rtol=1e-5)
+    assert last.z.shape[0] == drafter.config.num_proposals
+
+
+@torch.inference_mode()
+def test_slot_zero_is_the_roots_embedding():
+    target, drafter = tiny_target(5), tiny_drafter("domino")
+    drafting = Drafting(drafter, target, 30)
+    drafting.extend(alone(target, PROMPT)[1][None])
+    first, second = drafting.draft(1).z, drafting.draft(2).z
+    assert not torch.allclose(first, second)
+    assert torch.equal(drafting.block[0, 0], target.embedding[2])
+    assert torch.equal(drafting.block[0, 1:], target.embedding[drafter.config.mask_token_id].expand(5, -1))
