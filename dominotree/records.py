@@ -1,0 +1,182 @@
+"""The record of one arm on one prompt-turn: its schema and its Parquet file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pandera.pandas as pa
+import pyarrow
+import pyarrow.parquet
+
+from dominotree.errors import UserError
+from dominotree.files import atomic_write
+from dominotree.prompts import FAMILIES
+
+KEY = ("arm", "dataset", "temperature", "conversation", "turn")
+"""What names one record among those of a study."""
+
+METADATA_KEY = b"dominotree"
+REMEASURE = "delete the file and measure again"
+
+
+def _text(*allowed: str) -> pa.Column:
+    return pa.Column(str, pa.Check.isin(allowed) if allowed else None, coerce=True)
+
+
+def _count(least: int = 0) -> pa.Column:
+    return pa.Column(int, pa.Check.ge(least))  # not coerced: 1.5 would become 1
+
+
+def _count_or_none(least: int) -> pa.Column:
+    return pa.Column("Int64", pa.Check.ge(least), nullable=True, coerce=True)
+
+
+def _number(least: float = 0.0, nullable: bool = False) -> pa.Column:
+    return pa.Column(float, pa.Check.in_range(least, np.inf, include_max=False), nullable=nullable, coerce=True)
+
+
+def _number_or_nan(least: float = 0.0) -> pa.Column:
+    return _number(least, nullable=True)
+
+
+def _counts() -> pa.Column:
+    as_list = pa.Parser(lambda column: column.map(lambda item: item.tolist() if isinstance(item, np.ndarray) else item))
+    is_counts = pa.Check(
+        lambda item: isinstance(item, list) and all(type(count) is int and count >= 0 for count in item),
+        element_wise=True,
+        error="list of whole numbers",
+    )
+    return pa.Column(object, is_counts, parsers=as_list)
+
+
+def _committed(histogram: list[int]) -> int:
+    return sum(tokens * rounds for tokens, rounds in enumerate(histogram))
+
+
+RECORDS = pa.DataFrameSchema(
+    {
+        "study": _text(),
+        "run": _text(),
+        "model": _text(),
+        "drafter": _text(),
+        "arm": _text(),
+        "method": _text(),
+        "budget": _count_or_none(1),
+        "dataset": _text(),
+        "family": _text(*FAMILIES),
+        "temperature": _number(),
+        "conversation": _text(),
+        "turn": _count(),
+        "prompt_sha": _text(),
+        "seed": _count(),
+        "num_input": _count(1),
+        "num_output": _count(),
+        "stop_reason": _text("eos", "length"),
+        "decode_s": _number(),
+        "tps": _number_or_nan(),
+        "rounds": _count(),
+        "tau": _number_or_nan(1.0),
+        "accept_hist": _counts(),
+        "draft_ms": _number_or_nan(),
+        "build_ms": _number_or_nan(),
+        "verify_ms": _number_or_nan(),
+        "commit_ms": _number_or_nan(),
+        "tree_nodes": _number_or_nan(),
+        "forecast": _number_or_nan(),
+        "output_sha": _text(),
+        "output_ids": _counts(),
+        "divergence": _count_or_none(-1),
+        "margin": _number_or_nan(),
+    },
+    strict=True,
+)
+"""One row is one arm on one prompt-turn.
+
+`num_output` leaves out the token that prefill gave; where it is 0 (the first token ended the text) there was no round, and `tps`
+(tokens a second), `tau` (tokens a round) and the means per round are NaN. `accept_hist[i]` is the number of rounds that
+committed i tokens. The `_ms` columns, `tree_nodes` and `forecast` are means per round; `forecast` is NaN where the method
+has none. `divergence` is the first output token that differs from AR's: -1 if none, NA in a run without AR; `margin` is
+the distance of the target's two highest logits there.
+"""
+
+
+def validate(frame: pd.DataFrame, where: str, remedy: str = REMEASURE) -> pd.DataFrame:
+    """Return `frame` in the schema's types; raise `UserError` naming `where`, column and row of the first fault, and `remedy`."""
+    try:
+        frame = RECORDS.validate(frame.reset_index(drop=True), lazy=True)
+    except pa.errors.SchemaErrors as error:
+        raise UserError(f"{where}: {_fault(error.failure_cases.iloc[0])}; {remedy}") from None
+    output = frame.num_output.where(frame.num_output > 0)
+    checks = {
+        "tps is not num_output / decode_s": np.isclose(frame.tps, output / frame.decode_s, rtol=1e-6, equal_nan=True),
+        "tau is not num_output / rounds": np.isclose(frame.tau, output / frame.rounds, rtol=1e-6, equal_nan=True),
+        "accept_hist does not add up to rounds": frame.accept_hist.map(sum) == frame.rounds,
+        "accept_hist does not add up to num_output": frame.accept_hist.map(_committed) == frame.num_output,
+        f"a second record of one {', '.join(KEY)}": ~frame.duplicated(list(KEY)),
+    }
+    for fault, passed in checks.items():
+        if not np.all(passed):
+            raise UserError(f"{where}: row {np.argmin(passed)}: {fault}; {remedy}")
+    return frame
+
+
+def _fault(failure: pd.Series) -> str:
+    """One failure of pandera in words."""
+    if failure.check == "column_in_dataframe":
+        return f"column {failure.failure_case} is missing"
+    if failure.check == "column_in_schema":
+        return f"column {failure.failure_case} is not one of a record's"
+    row = "" if pd.isna(failure["index"]) else f", row {failure['index']}"
+    return f"column {failure.column}{row}: {failure.failure_case} fails {failure.check}"
+
+
+def record_file(dataset: str, temperature: float, arm: str) -> Path:
+    """Where the records of an arm lie, below a study's `records` folder."""
+    return Path(dataset, f"t{temperature:g}", f"{arm}.parquet")
+
+
+def write_records(frame: pd.DataFrame, path: Path, metadata: dict[str, Any]) -> None:
+    """Validate and write `frame` to a Parquet file, `metadata` as JSON in its schema; the file is whole or not there."""
+    table = pyarrow.Table.from_pandas(validate(frame, str(path)), preserve_index=False)
+    table = table.replace_schema_metadata({**table.schema.metadata, METADATA_KEY: json.dumps(metadata)})
+    with atomic_write(path) as partial:
+        pyarrow.parquet.write_table(table, partial, compression="zstd")
+
+
+def read_records(paths: Sequence[Path]) -> pd.DataFrame:
+    """The records of all `paths`, at least one, validated; a record that two files hold is refused."""
+    frames = []
+    for path in paths:
+        read_metadata(path)
+        try:
+            frames.append(validate(pyarrow.parquet.read_table(path).to_pandas(), str(path)))
+        except (OSError, pyarrow.ArrowException) as error:
+            raise _unreadable(path) from error
+    frame = pd.concat(frames, ignore_index=True)
+    twice = frame.duplicated(list(KEY), keep=False).to_numpy()
+    if twice.any():
+        files = np.repeat([str(path) for path in paths], [len(part) for part in frames])
+        raise UserError(f"{' and '.join(dict.fromkeys(files[twice]))} hold the same records; remove all but one")
+    return frame
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """What `write_records` was told about the run."""
+    try:
+        schema = pyarrow.parquet.read_schema(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; measure the study first") from None
+    except (OSError, pyarrow.ArrowException) as error:
+        raise _unreadable(path) from error
+    if METADATA_KEY not in (schema.metadata or {}):
+        raise UserError(f"{path}: not a record file of dominotree; move it out of the records' folder")
+    return json.loads(schema.metadata[METADATA_KEY])
+
+
+def _unreadable(path: Path) -> UserError:
+    return UserError(f"{path}: not a readable Parquet file, cut short or of another kind; {REMEASURE}")

@@ -1,0 +1,51 @@
+"""What tables call datasets, families and arms, and in which order they come."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from dominotree.method_names import METHOD_NAMES
+from dominotree.records import FAMILIES
+
+EMBEDDED_SETS = ("math", "code", "chat")
+"""Written for this repository, hence never to be read as a benchmark's name."""
+
+METHOD_TITLES = {
+    "ar": "AR",
+    "dflash": "DFlash",
+    "ddtree": "DDTree",
+    "caddtree": "CaDDTree",
+    "domino": "Domino",
+    "dominotree": "DominoTree",
+    "marginal": "Marginal tree",
+    "static": "Static tree",
+}
+
+
+def dataset_title(dataset: str) -> str:
+    return f"{dataset} (embedded)" if dataset in EMBEDDED_SETS else dataset
+
+
+def arm_title(arm: str) -> str:
+    """`ddtree@32` -> `DDTree (32)`."""
+    method, _, budget = arm.partition("@")
+    title = METHOD_TITLES.get(method, method)
+    return f"{title} ({budget})" if budget else title
+
+
+def families(records: pd.DataFrame) -> list[str]:
+    return [family for family in FAMILIES if family in set(records.family)]
+
+
+def datasets(records: pd.DataFrame) -> list[str]:
+    """By family, then by name."""
+    pairs = records[["family", "dataset"]].drop_duplicates().itertuples(index=False)
+    return [dataset for _, dataset in sorted(pairs, key=lambda pair: (FAMILIES.index(pair.family), pair.dataset))]
+
+
+def arms(records: pd.DataFrame) -> list[str]:
+    """By method as in the registry, methods without a place there last, then by budget."""
+    places = {method: place for place, method in enumerate(METHOD_NAMES)}
+    rows = records[["method", "budget", "arm"]].drop_duplicates()
+    order = rows.assign(place=rows.method.map(places)).sort_values(["place", "budget", "arm"])
+    return order.arm.tolist()

@@ -1,0 +1,81 @@
+"""The notes under a table: where its numbers come from, and whether the methods kept AR's output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from dominotree.errors import UserError
+from dominotree.records import read_metadata
+from dominotree.reporting.names import EMBEDDED_SETS, dataset_title, datasets
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all records of a table share: the models' number format, as torch names it, and the machine in words."""
+
+    dtype: str
+    hardware: str
+
+
+def read_setting(paths: Sequence[Path]) -> Setting:
+    """The one setting of the record files `paths`; raises `UserError` naming two files that differ."""
+    first, *others = paths
+    setting = _setting(first)
+    for path in others:
+        if _setting(path) != setting:
+            raise UserError(f"{first} and {path} differ in dtype or hardware; measure the whole study on one machine")
+    return setting
+
+
+def _setting(path: Path) -> Setting:
+    metadata = read_metadata(path)
+    try:
+        hardware = metadata["hardware"]
+        machine = f"{hardware['cpu']} ({hardware['cores']} cores, {hardware['threads']} threads)"
+        if hardware.get("gpu"):
+            machine = f"{hardware['gpu']}, {machine}"
+        return Setting(metadata["config"]["model"]["dtype"], machine)
+    except KeyError as error:
+        raise UserError(f"{path}: its metadata lack {error}; delete the file and measure again") from None
+
+
+def notes(records: pd.DataFrame, setting: Setting) -> tuple[str, ...]:
+    """Sentences on the records that a table uses."""
+    sentences = [_source(records, setting), _prompts(records), _outputs(records, setting), _left_out(records)]
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def _source(records: pd.DataFrame, setting: Setting) -> str:
+    study, model = (" and ".join(sorted(records[column].unique())) for column in ("study", "model"))
+    return f"Study {study}: {model}, {setting.dtype}, {setting.hardware}; {len(records)} rows."
+
+
+def _prompts(records: pd.DataFrame) -> str:
+    embedded = [dataset_title(dataset) for dataset in datasets(records) if dataset in EMBEDDED_SETS]
+    return f"Prompt sets of this repository's own, none of the paper's: {', '.join(embedded)}." if embedded else ""
+
+
+def _outputs(records: pd.DataFrame, setting: Setting) -> str:
+    """In float32 any divergence from AR is a defect; below it near-ties make some, so that their share and size count."""
+    rows = records[(records.method != "ar") & records.divergence.notna()]
+    if rows.empty:
+        return "Outputs were not compared with AR's."
+    divergent = rows[rows.divergence >= 0]
+    if divergent.empty:
+        return f"All {len(rows)} speculative rows have AR's very tokens."
+    if setting.dtype == "float32":
+        return f"{len(divergent)} of {len(rows)} speculative rows differ from AR's tokens, which in float32 is a defect."
+    same = 1 - len(divergent) / len(rows)
+    return (
+        f"{same:.1%} of {len(rows)} speculative rows have AR's very tokens ({setting.dtype}); "
+        f"the largest top-2 margin of the target at a divergence is {divergent.margin.max():.3g}."
+    )
+
+
+def _left_out(records: pd.DataFrame) -> str:
+    empty = int((records.num_output == 0).sum())
+    return f"{empty} rows without output, ended by their first token, are left out of every mean." if empty else ""

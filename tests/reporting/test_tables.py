@@ -1,0 +1,226 @@
+"""What Tables 1 and 2 say, from records to files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dominotree.config import TrackingConfig
+from dominotree.errors import UserError
+from dominotree.records import record_file, write_records
+from dominotree.reporting import tables
+from dominotree.reporting.layout import Table
+from dominotree.reporting.notes import Setting
+from dominotree.reporting.tables import main, make_table, select_arms, table1, table2, write_table
+from dominotree.stats import throughput_change
+from tests.faults import fill_disk
+from tests.synthetic import HARDWARE, METADATA, study
+
+ARMS = {"ar": 1.0, "ddtree@32": 2.3, "caddtree": 2.5, "domino": 2.0, "dominotree@32": 2.5}
+RECORDS = study(ARMS, temperatures=(0.0, 1.0))
+SETTING = Setting("float32", "Some CPU")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The records of a study, a file an arm."""
+    folder = tmp_path / "records"
+    for place, rows in RECORDS.groupby(["dataset", "temperature", "arm"]):
+        write_records(rows, folder / record_file(*place), METADATA)
+    return folder
+
+
+def texts(table: Table) -> list[list[list[str]]]:
+    return [[[cell.text for cell in row] for row in section.rows] for section in table.sections]
+
+
+def test_table2_has_a_section_a_temperature_and_a_row_a_category() -> None:
+    table = table2(RECORDS, SETTING)
+    assert table.groups == ("vs. Domino", "vs. DDTree (32)", "vs. CaDDTree")
+    assert [section.title for section in table.sections] == ["Temperature = 0", "Temperature = 1"]
+    assert [[row[0] for row in section] for section in texts(table)] == [["Math", "Code", "Chat", "Overall"]] * 2
+
+
+def test_table2_holds_the_intervals_of_the_bootstrap_and_pools_rows() -> None:
+    table = table2(RECORDS, SETTING)
+    data = table.data.set_index(["temperature", "category", "baseline"])
+    here = RECORDS[RECORDS.temperature == 1.0]
+    for category, rows in [("Chat", here[here.family == "chat"]), ("Overall", here)]:
+        change = throughput_change(rows, "dominotree@32", "caddtree")
+        row = data.loc[(1.0, category, "caddtree")]
+        assert tuple(row[["delta_percent", "ci_low", "ci_high", "rows"]]) == (change.point, change.low, change.high, change.rows)
+    overall = texts(table)[1][3]
+    assert overall[5].replace("\N{MINUS SIGN}", "-") == f"{change.point:.2f}"
+
+
+def test_bold_are_the_intervals_wholly_above_zero() -> None:
+    speeds = {"domino": 2.0, "ddtree@32": 2.49, "caddtree": 4.0, "dominotree@32": 2.5}
+    table = table2(study(speeds), SETTING)
+    for row, low in zip(table.sections[0].rows, table.data.ci_low.to_numpy().reshape(-1, 3), strict=True):
+        assert [cell.bold for cell in row] == [False, *np.ravel([(False, bound > 0) for bound in low])]
+    assert table.data.groupby("baseline").ci_low.agg(lambda low: (low > 0).all()).to_dict() == {
+        "caddtree": False,
+        "ddtree@32": False,
+        "domino": True,
+    }
+
+
+def test_a_study_of_one_family_has_no_row_for_the_others() -> None:
+    table = table2(study(ARMS, datasets=["chat"]), SETTING)
+    assert [row[0] for row in texts(table)[0]] == ["Chat", "Overall"]
+
+
+def test_table1_has_every_arm_by_method_and_budget() -> None:
+    table = table1(study({"dominotree@128": 3.0, "dominotree@16": 2.0, "dflash": 1.5, "ar": 1.0}), SETTING)
+    assert table.groups == ("math (embedded)", "code (embedded)", "chat (embedded)", "Overall")
+    assert [row[0] for row in texts(table)[0]] == ["AR", "DFlash", "DominoTree (16)", "DominoTree (128)"]
+
+
+def test_table1_holds_speedups_over_ar_and_both_means_of_tau() -> None:
+    table = table1(RECORDS, SETTING)
+    data = table.data.set_index(["temperature", "dataset", "arm"])
+    here = RECORDS[(RECORDS.temperature == 1.0) & (RECORDS.dataset == "code")].groupby("arm")
+    assert data.speedup[1.0, "code", "domino"] == pytest.approx(here.tps.mean()["domino"] / here.tps.mean()["ar"])
+    assert data.speedup[1.0, "code", "ar"] == 1.0
+    assert data.speedup[1.0, "Overall", "domino"] == pytest.approx(
+        np.mean([data.speedup[1.0, dataset, "domino"] for dataset in ("math", "code", "chat")])
+    )
+    assert data.rows[1.0, "Overall", "domino"] == 4 + 4 + 8
+    assert len(data) == 2 * 4 * len(ARMS)
+
+
+def test_table1_tells_the_mean_over_prompts_from_the_mean_over_rounds() -> None:
+    records = study({"ar": 1.0, "domino": 2.0}, datasets=["math"], size=2)
+    long = (records.arm == "domino") & (records.conversation == "math-00")
+    records.loc[long, ["num_output", "rounds", "tau"]] = [60, 10, 6.0]
+    data = table1(records, SETTING).data.set_index(["dataset", "arm"])
+    assert data.tau_per_prompt["math", "domino"] == (6.0 + 3.0) / 2
+    assert data.tau_per_round["math", "domino"] == (60 + 12) / (10 + 4)
+
+
+def test_table1_prints_the_highest_of_a_column_in_bold() -> None:
+    section = table1(study({"ar": 1.0, "domino": 2.0, "dominotree@32": 3.0}), SETTING).sections[0]
+    speedups, taus = ([[cell.bold for cell in row[first::2]] for row in section.rows] for first in (1, 2))
+    assert speedups == [[False] * 4, [False] * 4, [True] * 4]
+    assert taus == [[False] * 4, [True] * 4, [True] * 4]
+
+
+@pytest.mark.parametrize("table", [table1, table2])
+def test_the_order_of_rows_does_not_matter(table: Callable[[pd.DataFrame, Setting], Table]) -> None:
+    shuffled = RECORDS.sample(frac=1.0, random_state=0)
+    assert texts(table(RECORDS, SETTING)) == texts(table(shuffled, SETTING))
+
+
+@pytest.mark.parametrize(
+    ("records", "fault"),
+    [
+        (RECORDS[RECORDS.method != "caddtree"], "no arm of caddtree, which the table needs, only ar, ddtree@32, domino"),
+        (
+            RECORDS[(RECORDS.arm != "domino") | (RECORDS.dataset != "chat") | (RECORDS.temperature == 0)],
+            "chat/t1/domino.parquet is missing",
+        ),
+        (
+            RECORDS.assign(run=RECORDS.run.where(RECORDS.arm != "caddtree", "late")),
+            "math at temperature 0: caddtree and dominotree@32 come from different runs",
+        ),
+        (
+            study(ARMS | {"dominotree@16": 2.4}),
+            "several arms of dominotree: dominotree@16, dominotree@32; name the one to take, as in --arms dominotree@16",
+        ),
+    ],
+)
+def test_table2_refuses_what_it_cannot_compare(records: pd.DataFrame, fault: str) -> None:
+    with pytest.raises(UserError, match=fault):
+        table2(records, SETTING)
+
+
+def test_table1_needs_ar() -> None:
+    with pytest.raises(UserError, match=r"math/t0/ar.parquet is missing"):
+        table1(RECORDS[RECORDS.method != "ar"], SETTING)
+
+
+def test_a_chosen_arm_leaves_out_the_others_of_its_method() -> None:
+    records = study(ARMS | {"dominotree@16": 2.4, "dominotree@64": 2.3})
+    chosen = select_arms(records, ["dominotree@16", "domino"])
+    assert set(chosen.arm) == {*ARMS, "dominotree@16"} - {"dominotree@32"}
+    assert table2(chosen, SETTING).caption.startswith("Throughput change Δ% of DominoTree (16) over")
+    pd.testing.assert_frame_equal(select_arms(records, []), records)
+
+
+def test_a_chosen_arm_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UserError, match="no records of arm ddtree@31; the arms are ar, ddtree@32, caddtree"):
+        select_arms(RECORDS, ["ddtree@31"])
+
+
+def test_the_command_writes_three_files_and_prints_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = folder.parent / "tables" / "table2"
+    main(["table2", "--records", str(folder), "--output", str(output)])
+    assert sorted(os.listdir(output.parent)) == ["table2.csv", "table2.md", "table2.tex"]
+    assert output.with_suffix(".md").read_text().strip() in capsys.readouterr().out
+    pd.testing.assert_frame_equal(pd.read_csv(output.with_suffix(".csv")), table2(RECORDS, SETTING).data)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["--arms", "domino@9"], "table2 from .*records: no records of arm domino@9"),
+        (["--records", "nowhere"], "nowhere: no record files"),
+    ],
+)
+def test_the_command_fails_in_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], fault: str
+) -> None:
+    output = folder.parent / "tables" / "table2"
+    with pytest.raises(SystemExit) as stop:
+        main(["table2", "--records", str(folder), "--output", str(output), *arguments])
+    assert stop.value.code == 2
+    assert re.fullmatch(f"error: .*{fault}.*\n", capsys.readouterr().err)
+    assert not output.parent.exists()
+
+
+def test_the_command_logs_the_table_where_its_records_were_logged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, logged = Mock(), []
+
+    @contextmanager
+    def track_run(*about: Any) -> Iterator[Mock]:
+        logged.extend(about)
+        yield run
+
+    monkeypatch.setattr(tables, "track_run", track_run)
+    output = folder.parent / "table1"
+    table = make_table("table1", folder, output)
+    assert logged[:5] == [TrackingConfig("disabled"), "demo", "table", "table1 demo", ["tiny", "Some CPU (2 cores, 2 threads)"]]
+    run.table.assert_called_once_with("table1", table.data)
+    run.artifact.assert_called_once_with("table1 demo", "table", [output.with_suffix(end) for end in (".tex", ".csv", ".md")])
+
+
+def test_a_missing_file_is_named(folder: Path) -> None:
+    (folder / "code" / "t1" / "domino.parquet").unlink()
+    with pytest.raises(UserError, match=r"records: code/t1/domino.parquet is missing"):
+        make_table("table2", folder, folder.parent / "table2")
+
+
+def test_files_of_two_machines_are_refused(folder: Path) -> None:
+    rows = RECORDS[(RECORDS.dataset == "math") & (RECORDS.arm == "ar") & (RECORDS.temperature == 0)]
+    write_records(rows, folder / record_file("math", 0, "ar"), METADATA | {"hardware": HARDWARE | {"cores": 8}})
+    with pytest.raises(UserError, match=r"chat/t0/ar.parquet and .*math/t0/ar.parquet differ in dtype or hardware"):
+        make_table("table2", folder, folder.parent / "table2")
+
+
+def test_a_failure_on_the_way_leaves_all_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "table2"
+    for suffix in (".tex", ".csv", ".md"):
+        output.with_suffix(suffix).write_text("old")
+    fill_disk(monkeypatch)
+    with pytest.raises(UserError, match="No space left on device"):
+        write_table(table2(RECORDS, SETTING), output)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {f"table2{s}": "old" for s in (".tex", ".csv", ".md")}

@@ -1,0 +1,47 @@
+"""Files are whole or not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dominotree.errors import UserError
+from dominotree.files import atomic_write
+from tests.faults import fill_disk
+
+
+def test_replaces_a_file_and_makes_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    for text in ("first", "second"):
+        with atomic_write(path) as partial:
+            partial.write_text(text)
+        assert path.read_text() == text
+    assert os.listdir(path.parent) == ["file"]
+
+
+def test_a_failing_block_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), atomic_write(path) as partial:
+        partial.write_text("half of the n")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_disk(monkeypatch)
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(UserError, match=r"file: not written \(No space left on device\)"), atomic_write(path) as partial:
+        partial.write_text("new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("a file")
+    with pytest.raises(UserError, match="not written"), atomic_write(tmp_path / "folder" / "file"):
+        pass
