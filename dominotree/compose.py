@@ -1,0 +1,207 @@
+"""Composing conf/: runs, studies and sweeps from overrides. The only place that knows Hydra.
+
+Hydra composes, the schemas of `config` check, and a fault of either becomes a `UserError` of one line, before any compute.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import OverrideType
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from dominotree.arms import MethodSettings, parse_arms
+from dominotree.config import DraftersConfig, Grid, Name, RunConfig, Study, parse
+from dominotree.errors import UserError
+from dominotree.paths import cache_dir
+from dominotree.spelling import hint
+
+CONF = Path(__file__).parent.parent / "conf"
+GRID = {"dataset": "grid.datasets=[chat]", "temperature": "grid.temperatures=[0.5]", "arms": "grid.arms=[ar,dominotree]"}
+"""What a study's grid owns, and how an override of the grid is spelled."""
+
+OmegaConf.register_new_resolver("cache", lambda name: str(cache_dir() / name), replace=True)
+
+
+def compose_run(overrides: Sequence[str]) -> RunConfig:
+    """The run that `python -m dominotree.run` would measure with these overrides."""
+    keys = _changed_keys(overrides)
+    with _composing() as compose:
+        return _run_config(compose("run", overrides), keys)
+
+
+def compose_drafters(overrides: Sequence[str]) -> DraftersConfig:
+    """conf/drafters.yaml with these overrides."""
+    _changed_keys(overrides)
+    with _composing() as compose:
+        return parse(DraftersConfig, _plain(compose("drafters", overrides)))
+
+
+def load_study(name: str, variant: str | None = None, overrides: Sequence[str] = ()) -> Study:
+    """A study of conf/study/, or its `variant` with overrides of what its grid does not own."""
+    keys = _changed_keys(overrides)
+    for key in keys:
+        if key in GRID:
+            raise UserError(f"{key} belongs to the grid of study {name}; override {GRID[key]} instead")
+        if key in ("study", "variant"):
+            raise UserError(f"{key} is not an override; write --config {key}=...")
+    if variant:
+        parse(Name, variant, "variant")
+    if overrides and not variant:
+        raise UserError(f"overrides make another study: name it, as in --config variant=mine 'overrides=[\"{overrides[0]}\"]'")
+    base = [f"study={name}", *([f"variant={variant}"] if variant else []), *overrides]
+    runs = []
+    with _composing() as compose:
+        grid = parse(Grid, _plain(compose("run", base).grid), "grid")
+        for dataset in grid.datasets:
+            point = [f"dataset={dataset}", f"temperature={grid.temperatures[0]}"]
+            run = _run_config(compose("run", base + point), keys)
+            runs += [replace(run, temperature=temperature) for temperature in grid.temperatures]
+    return Study(tuple(overrides), tuple(runs))
+
+
+def study_from_snakemake(config: Mapping[str, Any]) -> Study:
+    """The study of `snakemake --config study=... variant=... 'overrides=[...]'`, whose values come as YAML."""
+    for key in config:
+        if key not in ("study", "variant", "overrides"):
+            raise UserError(f"--config {key}: unknown{hint(key, ('study', 'variant', 'overrides'))}")
+    overrides = config.get("overrides") or []
+    overrides = [overrides] if isinstance(overrides, str) else overrides
+    if not isinstance(overrides, list) or not all(isinstance(override, str) for override in overrides):
+        raise UserError("--config overrides: write a list of texts, as in 'overrides=[\"method.dominotree.candidate_width=32\"]'")
+    variant = config.get("variant")
+    return load_study(str(config.get("study", "demo")), None if variant is None else str(variant), overrides)
+
+
+def runs_from_command_line() -> list[RunConfig]:
+    """The run that sys.argv asks for, or all runs of a sweep (-m); none where it asks for something else, as --cfg does.
+
+    Hydra does no more than compose them, so that every one is checked before the first is measured.
+    """
+    composed: list[tuple[DictConfig, list[str]]] = []
+
+    @hydra.main(version_base="1.3", config_path=str(CONF), config_name="run")
+    def collect(node: DictConfig) -> None:
+        composed.append((node, list(HydraConfig.get().overrides.task)))
+
+    _changed_keys([word for word in sys.argv[1:] if "=" in word and not word.startswith("-")])
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises its errors, instead of printing them in its own way
+    with _in_one_line():
+        collect()
+    return [_run_config(node, _changed_keys(overrides)) for node, overrides in composed]
+
+
+def _run_config(node: DictConfig, keys: Sequence[str]) -> RunConfig:
+    """The checked run of a composed configuration, of which overrides changed `keys`."""
+    values = _plain(node)
+    settings = values.pop("method")
+    methods = parse(dict[str, MethodSettings], settings, "method")
+    for method in methods:
+        for key, value in settings[method].items():
+            if value is None and key != "candidate_width":
+                raise UserError(f"method.{method}.{key} should be a number, not null")
+    texts = parse(tuple[str, ...], values["arms"], "arms")
+    run = parse(RunConfig, values | {"arms": [asdict(arm) for arm in parse_arms(texts, methods)]})
+    if run.grid:
+        _check_grid_point(run, texts, keys)
+    return run
+
+
+def _check_grid_point(run: RunConfig, arms: tuple[str, ...], keys: Sequence[str]) -> None:
+    """A run of a study is a point of its grid, and as the study says unless it has a variant's name."""
+    for key, value, known in (
+        ("dataset", run.dataset.name, run.grid.datasets),
+        ("temperature", run.temperature, run.grid.temperatures),
+        ("arms", arms, [run.grid.arms]),
+    ):
+        if value not in known:
+            raise UserError(f"{key} belongs to the grid of study {run.study}; under a variant, override {GRID[key]}")
+    foreign = [key for key in keys if key not in ("study", "variant", *GRID)]
+    if foreign and not run.variant:
+        raise UserError(f"{foreign[0]} makes another study of {run.study}: name it, as in variant=mine")
+
+
+def _changed_keys(overrides: Sequence[str]) -> list[str]:
+    """The keys that `overrides` change. Raises `UserError` on one that adds or deletes, or chooses no option of its group."""
+    with _in_one_line():
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    for override in parsed:
+        if override.type is not OverrideType.CHANGE:
+            raise UserError(f"'{override.input_line}': write it as key=value; nothing can be added or deleted")
+        if (CONF / override.key_or_group).is_dir() and isinstance(override.value(), float | int | None):
+            raise UserError(f"'{override.input_line}': takes the name of an option, as conf/ holds them")
+    return [override.key_or_group for override in parsed]
+
+
+def _plain(node: DictConfig) -> dict[str, Any]:
+    """A composed configuration as plain Python objects, every reference resolved."""
+    with _in_one_line():
+        return OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+
+
+@contextmanager
+def _composing() -> Iterator[Callable[[str, Sequence[str]], DictConfig]]:
+    """Hydra on conf/, as `compose(primary, overrides)`."""
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"), _in_one_line():
+        yield lambda primary, overrides: hydra.compose(primary, list(overrides))
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Turn what Hydra and OmegaConf raise into a `UserError` that names the right spelling."""
+    try:
+        yield
+    except MissingConfigException as error:
+        group, _, option = str(error.missing_cfg_file).rpartition("/")
+        known = error.options or ()
+        raise UserError(f"{group or 'configuration'}: unknown option '{option}'{hint(option, known)}") from None
+    except OverrideParseException as error:
+        raise UserError(f"'{error.override}': not of the form key=value, or not quoted, as in 'arms=[ar,domino]'") from None
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(_explain(str(error))) from None
+
+
+def _explain(message: str) -> str:
+    """A message of Hydra or OmegaConf in one line; of an unknown key, with the nearest one."""
+    if unknown := re.match(r"Could not override '([^']+)'", message):
+        known, parent = _known_keys(), unknown[1].rpartition(".")[0]
+        siblings = [key for key in known if key.rpartition(".")[0] == parent]
+        near = hint(unknown[1], siblings if parent in known else known)
+        return f"unknown key '{unknown[1]}'{near} (conf/ holds them all)"
+    if several := re.match(r"Ambiguous value for argument '([^']+)'", message):
+        return f"'{several[1]}': sweep over several values with -m, or write a list in brackets, '[a,b]'"
+    if missing := re.search(r"issing mandatory value: ([\w.]+)", message):
+        return f"{missing[1]} has no value; give it, as in {missing[1]}=..."
+    return " ".join(message.split())
+
+
+def _known_keys() -> list[str]:
+    """Every group and every key of run.yaml and of the groups' options, dotted."""
+    keys = dict.fromkeys(key for key in OmegaConf.load(CONF / "run.yaml") if key not in ("defaults", "hydra"))
+    for path in CONF.glob("*/*.yaml"):
+        group = path.parent.name
+        keys[group] = None
+        prefix = "" if group == "study" else f"{group}."
+        keys |= dict.fromkeys(_dotted(OmegaConf.to_container(OmegaConf.load(path)), prefix))
+    return list(keys)
+
+
+def _dotted(values: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    for key, value in values.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{key}.")

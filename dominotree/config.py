@@ -1,0 +1,234 @@
+"""What a run, a study and a training are told: the schemas of conf/, with their range checks. Needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+
+from dominotree.arms import STRICT, Arm, Positive
+from dominotree.errors import UserError
+from dominotree.paths import ASSETS
+from dominotree.prompts import DATASETS
+from dominotree.provenance import MEASURE_SOURCES, digest, source_digest
+from dominotree.spelling import hint
+
+T = TypeVar("T")
+Temperature = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9._-]*$")]
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+AD_HOC = "adhoc"
+
+
+@dataclass(frozen=True, config=STRICT)
+class ModelConfig:
+    """target: the demo's name, a folder or a Hub name. drafters: by kind, a name in assets/, a folder or a Hub name."""
+
+    name: str
+    target: str
+    drafters: dict[Literal["dflash", "domino"], str | None]
+    revision: str | None
+    dtype: Literal["float32", "bfloat16"]
+
+    def drafter_path(self, kind: str) -> Path:
+        """The folder of the drafter of that kind, fetched from the Hub if it is a Hub name.
+
+        Raises `UserError` if there is none, or it cannot be fetched.
+        """
+        name = self.drafters.get(kind)
+        if name is None:
+            raise UserError(f"model.drafters.{kind} has no value, and an arm needs it; give a folder or a Hub name")
+        folder = local_drafter(name)
+        if folder:
+            return folder
+        if not HUB_NAME.fullmatch(name):
+            raise UserError(f"model.drafters.{kind}={name}: no such folder, and nothing of this name in {ASSETS}")
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+        try:
+            return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+            raise UserError(f"model.drafters.{kind}={name}: not to be had from the Hub ({type(error).__name__})") from None
+
+
+@dataclass(frozen=True, config=STRICT)
+class DatasetConfig:
+    """num_prompts: the first so many after shuffling, None for all. path: a file instead of the dataset's own."""
+
+    name: str
+    path: str | None
+    num_prompts: Positive | None
+
+    @model_validator(mode="after")
+    def _is_known(self) -> DatasetConfig:
+        if self.name not in DATASETS:
+            raise ValueError(f"unknown dataset '{self.name}'{hint(self.name, DATASETS)}")
+        return self
+
+
+@dataclass(frozen=True, config=STRICT)
+class EngineConfig:
+    """threads: None for all cores."""
+
+    device: Literal["auto", "cpu", "cuda"]
+    threads: Positive | None
+    sampling: Literal["keyed", "multinomial"]
+
+    @property
+    def num_threads(self) -> int:
+        """Threads to compute with, whatever OMP_NUM_THREADS says, which Snakemake sets to a rule's own."""
+        return self.threads or len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, config=STRICT)
+class CostModelConfig:
+    """How verification is profiled: median of `repeats` timings after `warmups`, at tree sizes and contexts (tokens)."""
+
+    repeats: Positive
+    warmups: Positive
+    sizes: Annotated[tuple[Positive, ...], Field(min_length=2)]
+    contexts: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrackingConfig:
+    """Where Weights & Biases logs: runs lie in `folder`/wandb."""
+
+    mode: Literal["offline", "online", "disabled"] = "offline"
+    project: str = "dominotree"
+    entity: str | None = None
+    folder: str = "results"
+
+
+@dataclass(frozen=True, config=STRICT)
+class Grid:
+    """What a study spans: a run for each dataset and temperature, all arms in each."""
+
+    datasets: Annotated[tuple[str, ...], Field(min_length=1)]
+    temperatures: Annotated[tuple[Temperature, ...], Field(min_length=1)]
+    arms: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class RunConfig:
+    """One run: its arms are measured side by side on one model, dataset and temperature."""
+
+    study: Name
+    variant: Name | None
+    grid: Grid | None
+    model: ModelConfig
+    dataset: DatasetConfig
+    engine: EngineConfig
+    cost_model: CostModelConfig
+    arms: tuple[Arm, ...]
+    temperature: Temperature
+    seed: Annotated[int, Field(ge=0)]
+    max_new_tokens: Positive
+    results: str
+    tracking: TrackingConfig
+
+    @property
+    def study_name(self) -> str:
+        """The study with its variant: `demo`, `demo-m32`."""
+        return f"{self.study}-{self.variant}" if self.variant else self.study
+
+    @property
+    def folder(self) -> Path:
+        """Where the run's results go; runs outside a study are kept apart by their configuration."""
+        if self.study == AD_HOC:
+            return Path(self.results, self.study_name, hashlib.sha256(self._measured().encode()).hexdigest()[:8])
+        return Path(self.results, self.study_name)
+
+    @property
+    def label(self) -> str:
+        """A name to read: `demo chat t0.5`."""
+        return f"{self.study_name} {self.dataset.name} t{self.temperature:g}"
+
+    def _measured(self) -> str:
+        """The configuration as JSON, without what does not change a number."""
+        values = asdict(self)
+        for cosmetic in ("grid", "results", "tracking"):
+            del values[cosmetic]
+        return json.dumps(values, sort_keys=True)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that decides this run's numbers: configuration, sources, drafter weights."""
+        weights = [local_drafter(name) for _, name in sorted(self.model.drafters.items()) if name]
+        parts = (self._measured(), source_digest(MEASURE_SOURCES), *(digest((folder,)) for folder in weights if folder))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Study:
+    """A grid of runs under one name."""
+
+    overrides: tuple[str, ...]
+    runs: Annotated[tuple[RunConfig, ...], Field(min_length=1)]
+
+    @property
+    def folder(self) -> Path:
+        """Where all results of the study go."""
+        return self.runs[0].folder
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Labels of the arms of every run."""
+        return tuple(arm.label for arm in self.runs[0].arms)
+
+    def command_line(self, run: RunConfig) -> list[str]:
+        """The overrides that make `python -m dominotree.run` measure `run`."""
+        variant = [f"variant={run.variant}"] if run.variant else []
+        return [
+            f"study={run.study}",
+            *variant,
+            f"dataset={run.dataset.name}",
+            f"temperature={run.temperature:g}",
+            *self.overrides,
+        ]
+
+
+@dataclass(frozen=True, config=STRICT)
+class DraftersConfig:
+    """What `python -m dominotree.training` works on. `corpus` and `training` become that package's own schemas, which need torch.
+
+    conversations: corpus files. output: the file or folder to write. start: folder of a drafter to begin with.
+    """
+
+    model: ModelConfig
+    engine: EngineConfig
+    corpus: dict[str, Any]
+    training: dict[str, Any]
+    tracking: TrackingConfig
+    conversations: tuple[str, ...]
+    features: str
+    output: str | None
+    start: str | None
+    results: str
+
+
+def local_drafter(name: str) -> Path | None:
+    """The folder of a drafter that lies on this machine: a name in assets/, or a path. None if there is none."""
+    folders = (ASSETS / name, Path(name).expanduser())
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def parse(kind: type[T], values: Any, where: str = "") -> T:
+    """`values`, made of plain Python objects, as a dataclass; a `UserError` names the first value that does not fit."""
+    try:
+        return TypeAdapter(kind).validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(map(str, filter(None, (where, *fault["loc"]))))
+        given = "" if isinstance(fault["input"], dict | list) else f", not {json.dumps(fault['input'])}"
+        message = re.sub(r"^(Value error, |\w+ (?=should))", "", fault["msg"])
+        raise UserError(f"{place}: {message}{given}") from None

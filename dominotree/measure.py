@@ -1,0 +1,283 @@
+"""One run: every arm on every prompt, interleaved prompt by prompt and journalled (docs/protocol.md)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from dominotree.arms import Arm
+from dominotree.config import RunConfig
+from dominotree.decoding.engine import Generation, Limits, generate_autoregressive, generate_speculative
+from dominotree.decoding.profile import ProfilePlan, cached_costs, profile_costs
+from dominotree.decoding.sampling import Sampler, make_sampler
+from dominotree.drafting.budget import CostModel
+from dominotree.errors import UserError
+from dominotree.hardware import describe_hardware
+from dominotree.journal import Journal
+from dominotree.methods import METHODS, Parts, check_width, max_nodes
+from dominotree.models.checkpoint import load_drafter, read_config
+from dominotree.models.drafter import DFlashDrafter
+from dominotree.models.target import Target, check_pair, load_target, load_tokenizer, target_config
+from dominotree.paths import cache_dir
+from dominotree.progress import Progress
+from dominotree.prompts import Conversation, load_dataset
+from dominotree.prompts.rendering import prompt_sha, render
+from dominotree.records import validate
+
+WARM_UP_TOKENS = 12
+WARM_UP_TEXT = "Explain in two or three sentences why the sky is blue, and why it is red in the evening."
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """An arm ready to decode: its models are loaded. `parts` is None for plain decoding."""
+
+    arm: Arm
+    target: Target
+    parts: Parts | None
+
+    def generate(self, prompt: list[int], sampler: Sampler, limits: Limits) -> Generation:
+        if self.parts is None:
+            return generate_autoregressive(self.target, prompt, sampler, limits)
+        method = METHODS[self.arm.method]
+        build, nodes = method.make_build(self.parts), max_nodes(method, self.parts)
+        return generate_speculative(self.target, self.parts.drafter, build, nodes, prompt, sampler, limits)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One arm's answer to one prompt-turn."""
+
+    prompt: list[int]
+    prompt_sha: str
+    generation: Generation
+
+
+def measure(config: RunConfig, journal_path: Path) -> pd.DataFrame:
+    """Measure a run, or what its journal lacks of it, and return all its records.
+
+    Raises `UserError` before any compute if models, drafters, widths, prompts or the journal do not fit.
+    """
+    device = resolve_device(config.engine.device)
+    torch.set_num_threads(config.engine.num_threads)
+    max_context = check_models(config)
+    tokenizer = load_tokenizer(config.model.target, config.model.revision)
+    prompts = load_dataset(config.dataset.name, config.dataset.num_prompts, _path(config.dataset.path))
+    check_lengths(prompts, tokenizer, config.max_new_tokens, max_context)
+    with Journal.open(journal_path, config.digest, [arm.label for arm in config.arms]) as journal:
+        left = [(i, prompt) for i, prompt in enumerate(prompts) if prompt.id not in journal.done]
+        if left:
+            decoders = load_decoders(config, device)
+            _warm_up(decoders, tokenizer, config)
+            progress = Progress(config.label, len(prompts), len(prompts) - len(left))
+            for index, conversation in left:
+                answers = _answers(decoders, conversation, tokenizer, config, rotation=index)
+                journal.append(conversation.id, _records(config, decoders, conversation, answers))
+                progress.advance()
+            progress.close()
+        return validate(pd.DataFrame(journal.records()), str(journal_path))
+
+
+# --- before any compute --------------------------------------------------------------------------------------------------
+
+
+def _path(path: str | None) -> Path | None:
+    return None if path is None else Path(path).expanduser()
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is the GPU if there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("engine.device=cuda: torch sees no GPU here; use engine.device=auto or cpu")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def check_models(config: RunConfig) -> int:
+    """Check what can be wrong with target and drafters and shows in their configs; returns the target's context."""
+    target = target_config(config.model.target, config.model.revision)
+    for arm in config.arms:
+        check_width(arm.method, arm.settings, target.vocab_size)
+        kind = METHODS[arm.method].drafter
+        if kind is not None:
+            folder = config.model.drafter_path(kind)
+            drafter = read_config(folder)
+            if drafter.kind != kind:
+                raise UserError(f"{folder}: this is a {drafter.kind} drafter, where {arm.label} needs a {kind} drafter")
+            check_pair(target, drafter, str(folder))
+    return target.max_position_embeddings
+
+
+def check_lengths(prompts: Sequence[Conversation], tokenizer: Any, max_new_tokens: int, max_context: int) -> None:
+    """Raise `UserError` if a conversation, with all its answers, could outgrow the target's context."""
+    for conversation in prompts:
+        messages = [message for turn in conversation.turns for message in _exchange(turn, "")]
+        _, ids = render(tokenizer, messages[:-1])
+        needed = len(ids) + max_new_tokens * len(conversation.turns)
+        if needed > max_context:
+            raise UserError(
+                f"prompt {conversation.id}: {needed} tokens with its answers, the target's context is {max_context}; "
+                "lower max_new_tokens or leave the prompt out"
+            )
+
+
+def _exchange(question: str, answer: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+
+
+# --- loading -------------------------------------------------------------------------------------------------------------
+
+
+def load_decoders(config: RunConfig, device: torch.device) -> list[Decoder]:
+    """Load the target and the drafters that the arms need, once each."""
+    dtype = getattr(torch, config.model.dtype)
+    model = load_target(config.model.target, dtype, device, config.model.revision).model
+    kinds = {METHODS[arm.method].drafter for arm in config.arms} - {None}
+    drafters = {kind: load_drafter(config.model.drafter_path(kind), kind, dtype, device) for kind in sorted(kinds)}
+    return [_decoder(arm, model, drafters, config) for arm in config.arms]
+
+
+def _decoder(arm: Arm, model: Any, drafters: dict[str, DFlashDrafter], config: RunConfig) -> Decoder:
+    method = METHODS[arm.method]
+    if method.drafter is None:
+        return Decoder(arm, Target(model), None)
+    drafter = drafters[method.drafter]
+    target = Target(model, drafter.config.target_layer_ids)
+    cost = machine_costs(config, target, drafter) if "cap" in method.parameters else None
+    return Decoder(arm, target, Parts(drafter, target.embedding, arm.settings, cost))
+
+
+def machine_costs(config: RunConfig, target: Target, drafter: DFlashDrafter) -> CostModel:
+    """What drafting and verifying cost here, profiled once and cached by hardware, model and dtype."""
+    plan = ProfilePlan(**asdict(config.cost_model))
+    models = {"target": config.model.target, "revision": config.model.revision, "drafter": asdict(drafter.config)}
+    key = {"hardware": describe_hardware(target.device), "models": models, "dtype": config.model.dtype, "plan": asdict(plan)}
+    return cached_costs(cache_dir() / "cost_models", key, lambda: profile_costs(target, drafter, plan))
+
+
+def _limits(target: Target, max_new_tokens: int) -> Limits:
+    eos = target.model.generation_config.eos_token_id
+    ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    return Limits(max_new_tokens, frozenset(ids))
+
+
+def _warm_up(decoders: Sequence[Decoder], tokenizer: Any, config: RunConfig) -> None:
+    """Every arm decodes a fixed prompt, so that no measured prompt pays for a first pass of any shape."""
+    text, ids = render(tokenizer, _exchange(WARM_UP_TEXT, "")[:1])
+    for decoder in decoders:
+        decoder.generate(ids, _sampler(config, text, decoder.target.device), Limits(WARM_UP_TOKENS))
+
+
+# --- measuring -----------------------------------------------------------------------------------------------------------
+
+
+def _answers(
+    decoders: Sequence[Decoder], conversation: Conversation, tokenizer: Any, config: RunConfig, rotation: int
+) -> dict[str, list[Turn]]:
+    """Every arm's turns on one conversation, the order of arms rotated, so that drift is common to all."""
+    start = rotation % len(decoders)
+    order = [*decoders[start:], *decoders[:start]]
+    return {decoder.arm.label: _converse(decoder, conversation, tokenizer, config) for decoder in order}
+
+
+def _converse(decoder: Decoder, conversation: Conversation, tokenizer: Any, config: RunConfig) -> list[Turn]:
+    """One arm through a conversation; a later turn continues the arm's own earlier answers."""
+    messages, turns = [], []
+    for question in conversation.turns:
+        text, ids = render(tokenizer, [*messages, *_exchange(question, "")[:1]])
+        sha = prompt_sha(text)
+        sampler = _sampler(config, sha, decoder.target.device)
+        generation = decoder.generate(ids, sampler, _limits(decoder.target, config.max_new_tokens))
+        turns.append(Turn(ids, sha, generation))
+        messages += _exchange(question, tokenizer.decode(generation.tokens, skip_special_tokens=True))
+    return turns
+
+
+def first_divergence(tokens: Sequence[int], reference: Sequence[int]) -> int:
+    """The first place where two outputs differ, a missing token being a difference; -1 if there is none."""
+    for place, (token, other) in enumerate(zip(tokens, reference, strict=False)):
+        if token != other:
+            return place
+    return -1 if len(tokens) == len(reference) else min(len(tokens), len(reference))
+
+
+@torch.inference_mode()
+def divergence_margin(target: Target, turn: Turn, place: int, sampler: Sampler) -> float:
+    """How far apart the target's two best choices are for token `place` of its own output `turn`."""
+    tokens = torch.tensor([turn.prompt + turn.generation.tokens[:place]], device=target.device)
+    positions = torch.arange(tokens.shape[1], device=target.device).unsqueeze(0)
+    logits = target.logits(target.forward(tokens, positions).hidden[0, -1:])
+    best, second = sampler.scores(logits, [tokens.shape[1]])[0].float().topk(2).values.tolist()
+    return best - second
+
+
+def _records(
+    config: RunConfig, decoders: Sequence[Decoder], conversation: Conversation, answers: dict[str, list[Turn]]
+) -> list[dict[str, Any]]:
+    """The records of one conversation, all arms and turns, with their divergence from AR where the run has it."""
+    reference = answers.get("ar")
+    return [
+        _record(config, decoder.arm, conversation, index, turn)
+        | (_compared(config, decoder.target, turn, reference[index]) if reference else {"divergence": None, "margin": None})
+        for decoder in decoders
+        for index, turn in enumerate(answers[decoder.arm.label])
+    ]
+
+
+def _compared(config: RunConfig, target: Target, turn: Turn, reference: Turn) -> dict[str, int | float | None]:
+    """Where a turn differs from AR's, and the target's margin there; none if AR had read another prompt by then."""
+    place = first_divergence(turn.generation.tokens, reference.generation.tokens)
+    margin = None
+    if place >= 0 and turn.prompt == reference.prompt:
+        sampler = _sampler(config, turn.prompt_sha, target.device)
+        margin = divergence_margin(target, reference, place, sampler)
+    return {"divergence": place, "margin": margin}
+
+
+def _sampler(config: RunConfig, prompt: str, device: torch.device) -> Sampler:
+    return make_sampler(config.engine.sampling, config.seed, prompt, config.temperature, device)
+
+
+def _record(config: RunConfig, arm: Arm, conversation: Conversation, index: int, turn: Turn) -> dict[str, Any]:
+    generation, kind = turn.generation, METHODS[arm.method].drafter
+    rounds, output = generation.rounds, len(generation.tokens) - 1
+    committed = Counter(round_.committed for round_ in rounds)
+
+    def mean(total: float) -> float | None:
+        return total / len(rounds) if rounds else None
+
+    return {
+        "study": config.study_name,
+        "run": config.digest,
+        "model": config.model.name,
+        "drafter": "" if kind is None else str(config.model.drafters[kind]),
+        "arm": arm.label,
+        "method": arm.method,
+        "budget": arm.settings.budget,
+        "dataset": config.dataset.name,
+        "family": conversation.family,
+        "temperature": config.temperature,
+        "conversation": conversation.id,
+        "turn": index,
+        "prompt_sha": turn.prompt_sha,
+        "seed": config.seed,
+        "num_input": len(turn.prompt),
+        "num_output": output,
+        "stop_reason": "eos" if generation.stopped_by_eos else "length",
+        "decode_s": generation.decode_s,
+        "tps": output / generation.decode_s if output else None,
+        "rounds": len(rounds),
+        "tau": mean(output),
+        "accept_hist": [committed[tokens] for tokens in range(max(committed, default=0) + 1)],
+        **{f"{stage}_ms": mean(1000 * seconds) for stage, seconds in asdict(generation.stages).items()},
+        "tree_nodes": mean(sum(round_.nodes for round_ in rounds)),
+        "forecast": None if kind is None else mean(sum(round_.forecast for round_ in rounds)),
+        "output_sha": hashlib.sha256(repr(generation.tokens).encode()).hexdigest(),
+        "output_ids": generation.tokens,
+    }

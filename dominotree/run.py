@@ -1,0 +1,101 @@
+"""Measure one run, or sweep over several: python -m dominotree.run [group=option ...] [key=value ...] [-m] [--help]."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dominotree.compose import runs_from_command_line
+from dominotree.config import RunConfig
+from dominotree.errors import exit_on_user_error
+from dominotree.provenance import git_commit, versions
+from dominotree.records import read_metadata, record_file, write_records
+from dominotree.tracking import track_run
+
+
+def measure_run(config: RunConfig) -> None:
+    """Measure a run, write a record file and a W&B run for each arm, and print what came out.
+
+    The journal goes when all records are written; until then a run that was cut short goes on where it stopped.
+    """
+    # These need torch, so only once the configuration is known to be right.
+    from dominotree.hardware import describe_hardware
+    from dominotree.measure import measure, resolve_device
+    from dominotree.models.target import ATTENTION
+
+    journal = config.folder / "journals" / f"{config.dataset.name}-t{config.temperature:g}-{config.digest}.jsonl"
+    start = time.monotonic()
+    records = measure(config, journal)
+    metadata = {
+        "config": asdict(config),
+        "digest": config.digest,
+        "attention": ATTENTION,
+        "dtype": config.model.dtype,
+        "git_commit": git_commit(),
+        "hardware": describe_hardware(resolve_device(config.engine.device)),
+        "seconds": time.monotonic() - start,
+        "versions": versions(),
+    }
+    paths = [write_arm(config, rows, metadata) for _, rows in records.groupby("arm", sort=False)]
+    for stale in set(paths[0].parent.glob("*.parquet")) - set(paths):
+        stale.unlink()  # an arm of an earlier run: only arms of one run are compared
+    journal.unlink(missing_ok=True)
+    print(f"\n{config.label}\n{summary(records).to_string()}\nrecords: {paths[0].parent}{_study_left(config)}\n", flush=True)
+
+
+def write_arm(config: RunConfig, rows: pd.DataFrame, metadata: dict[str, Any]) -> Path:
+    """Write the records of one arm, log them as one W&B run, and return the file."""
+    arm, method = rows.arm.iloc[0], rows.method.iloc[0]
+    path = _record_path(config, config.dataset.name, config.temperature, arm)
+    name = f"{arm} {config.dataset.name} t{config.temperature:g}"
+    hardware = metadata["hardware"]
+    tags = [config.model.name, method, hardware.get("gpu") or hardware["cpu"]]
+    with track_run(config.tracking, config.study_name, "measure", name, tags, metadata["config"]) as run:
+        write_records(rows, path, metadata | {"wandb": run.id})
+        for step, row in enumerate(rows.itertuples()):
+            run.log({"tps": row.tps, "tau": row.tau}, step)
+        run.table("records", rows.drop(columns=["accept_hist", "output_ids"]))
+        run.summary(summary(rows).loc[arm].to_dict())
+        run.artifact(f"records {config.study_name} {name}", "records", [path])
+    return path
+
+
+def summary(records: pd.DataFrame) -> pd.DataFrame:
+    """By arm: mean tokens a second, speedup over AR where there is AR, accepted tokens a round, rows that differ from AR."""
+    arms = records.groupby("arm", sort=False)
+    table = pd.DataFrame({"tok/s": arms.tps.mean().round(2)})
+    if "ar" in table.index:
+        table["speedup"] = (table["tok/s"] / table.loc["ar", "tok/s"]).round(3)
+    table["tau"] = (arms.num_output.sum() / arms.rounds.sum()).round(3)
+    table["divergent"] = arms.divergence.agg(lambda first: int((first >= 0).sum()))
+    return table
+
+
+def _record_path(config: RunConfig, dataset: str, temperature: float, arm: str) -> Path:
+    return config.folder / "records" / record_file(dataset, temperature, arm)
+
+
+def _study_left(config: RunConfig) -> str:
+    """How many of the study's runs are measured, and how long the others should take."""
+    if config.grid is None:
+        return ""
+    points = list(product(config.grid.datasets, config.grid.temperatures))
+    paths = [_record_path(config, *point, config.arms[0].label) for point in points]
+    seconds = [read_metadata(path)["seconds"] for path in paths if path.is_file()]
+    left = sum(seconds) / len(seconds) * (len(points) - len(seconds))
+    return f"\nstudy {config.study_name}: {len(seconds)} of {len(points)} runs measured, about {left / 60:.0f} min left"
+
+
+@exit_on_user_error
+def main() -> None:
+    for config in runs_from_command_line():
+        measure_run(config)
+
+
+if __name__ == "__main__":
+    main()

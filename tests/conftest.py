@@ -1,0 +1,80 @@
+"""What tests of several rooms share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORDS = (
+    "<pad> <start> <end> system user assistant you help please add two and three what is the sum write a poem story "
+    "why how tell me explain list numbers"
+)
+TEMPLATE = (
+    "{% if messages[0]['role'] != 'system' %}<start> system you help <end> {% endif %}"
+    "{% for message in messages %}<start> {{ message['role'] }} {{ message['content'] }} <end> {% endfor %}"
+    "{% if add_generation_prompt %}<start> assistant {% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def make_tokenizer() -> Callable[[str | None], Any]:
+    """Makes tokenizers of a few whole words with the given chat template; `<end>` ends a turn, `<pad>` is unknown words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS.split())}, unk_token="<pad>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+
+    def make(template: str | None = TEMPLATE) -> Any:
+        return PreTrainedTokenizerFast(
+            tokenizer_object=words, bos_token="<start>", eos_token="<end>", unk_token="<pad>", chat_template=template
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory, make_tokenizer: Callable[[], Any]) -> Path:
+    """A folder with a tiny random target with a tokenizer (`target`), and a drafter of each kind (`dflash`, `domino`)."""
+    import torch
+
+    from dominotree.models.checkpoint import save_drafter
+    from tests.tiny import tiny_drafter, tiny_target
+
+    folder = tmp_path_factory.mktemp("tiny")
+    model = tiny_target(0).model
+    model.generation_config.eos_token_id = 2
+    model.save_pretrained(folder / "target")
+    make_tokenizer().save_pretrained(folder / "target")
+    for kind in ("dflash", "domino"):
+        save_drafter(tiny_drafter(kind), folder / kind, torch.float32)
+    return folder
+
+
+@pytest.fixture
+def tiny_overrides(tiny_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Overrides that make a run small: tiny models, a few prompts and tokens, results and caches in a folder of the test."""
+    monkeypatch.setenv("DOMINOTREE_CACHE", str(tmp_path / "cache"))
+    return [
+        "model=local",
+        "model.dtype=float32",
+        f"model.target={tiny_models / 'target'}",
+        f"model.drafters.dflash={tiny_models / 'dflash'}",
+        f"model.drafters.domino={tiny_models / 'domino'}",
+        "cost_model.sizes=[1,4,16]",
+        "cost_model.contexts=[0]",
+        "cost_model.repeats=1",
+        "cost_model.warmups=1",
+        "method.dominotree.candidate_width=12",
+        "method.dominotree.children=4",
+        "method.static.candidate_width=12",
+        "method.static.children=4",
+        "method.caddtree.cap=16",
+        "max_new_tokens=10",
+        "dataset.num_prompts=3",
+        f"results={tmp_path / 'results'}",
+        "tracking=disabled",
+    ]

@@ -1,0 +1,157 @@
+"""One run on tiny models: every arm on every prompt, journalled, resumed, checked before any compute."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dominotree import measure as measuring
+from dominotree.compose import compose_run
+from dominotree.errors import UserError
+from dominotree.measure import first_divergence, measure
+from dominotree.prompts import load_dataset
+
+ARMS = ["ar", "dflash", "ddtree@32", "caddtree", "domino", "dominotree@32"]
+
+
+def run_of(tiny_overrides, *more):
+    return compose_run([*tiny_overrides, "arms=[ar,dflash,ddtree,caddtree,domino,dominotree]", *more])
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_every_arm_on_every_prompt(tiny_overrides, tmp_path, temperature):
+    config = run_of(tiny_overrides, f"temperature={temperature}", "dataset=chat")
+    records = measure(config, tmp_path / "journal.jsonl")
+    prompts = load_dataset("chat", 3)
+    turns = sum(len(prompt.turns) for prompt in prompts)
+    assert list(records.groupby("arm", sort=False).size().items()) != []
+    assert set(records.arm) == set(ARMS)
+    assert (records.groupby("arm").size() == turns).all()
+    assert (records.divergence == -1).all(), "fp32: every arm gives the tokens of AR"
+    assert records.groupby(["conversation", "turn"]).output_sha.nunique().eq(1).all()
+    assert records[records.method == "ar"].tau.dropna().eq(1).all()
+    assert records[records.method == "domino"].tree_nodes.dropna().eq(6).all()
+    assert records[records.method == "caddtree"].tree_nodes.dropna().le(16).all(), "the rule's own cap"
+    assert (records.num_output + 1 == records.output_ids.map(len)).all()
+
+
+def test_stage_times_add_up_to_the_round(tiny_overrides, tmp_path):
+    records = measure(run_of(tiny_overrides, "max_new_tokens=60"), tmp_path / "journal.jsonl")
+    records = records[(records.method != "ar") & (records.rounds > 5)]
+    stages = records[["draft_ms", "build_ms", "verify_ms", "commit_ms"]].sum(axis=1) * records.rounds
+    share = (stages / 1000).sum() / records.decode_s.sum()
+    assert 0.95 <= share <= 1.0
+
+
+def test_order_of_arms_rotates(tiny_overrides, tmp_path, monkeypatch):
+    first = []
+    converse = measuring._converse
+    monkeypatch.setattr(
+        measuring, "_converse", lambda decoder, *rest: first.append(decoder.arm.method) or converse(decoder, *rest)
+    )
+    measure(run_of(tiny_overrides), tmp_path / "journal.jsonl")
+    assert first[::6] == ["ar", "dflash", "ddtree"]
+    assert sorted(first) == sorted(["ar", "dflash", "ddtree", "caddtree", "domino", "dominotree"] * 3)
+
+
+def test_a_cut_run_goes_on_where_it_stopped(tiny_overrides, tmp_path, monkeypatch):
+    config, journal, answered = run_of(tiny_overrides), tmp_path / "journal.jsonl", []
+    answer = measuring._answers
+
+    def cut_after_two(decoders, conversation, *rest, **more):
+        if len(answered) == 2:
+            raise KeyboardInterrupt
+        answered.append(conversation.id)
+        return answer(decoders, conversation, *rest, **more)
+
+    monkeypatch.setattr(measuring, "_answers", cut_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        measure(config, journal)
+    before = [json.loads(line) for line in journal.read_text().splitlines()][1:]
+    assert [entry["conversation"] for entry in before] == answered
+    monkeypatch.setattr(measuring, "_answers", answer)
+    records = measure(config, journal)
+    after = [json.loads(line) for line in journal.read_text().splitlines()][1:]
+    assert after[:2] == before, "what was measured stays as it was"
+    assert len(after) == 3 and set(records.conversation) == {entry["conversation"] for entry in after}
+
+
+def test_a_complete_journal_needs_no_model(tiny_overrides, tmp_path, monkeypatch):
+    config = run_of(tiny_overrides)
+    first = measure(config, tmp_path / "journal.jsonl")
+    monkeypatch.setattr(measuring, "load_decoders", lambda *_: pytest.fail("nothing is left to measure"))
+    pd.testing.assert_frame_equal(measure(config, tmp_path / "journal.jsonl"), first)
+
+
+@pytest.fixture
+def no_compute(monkeypatch):
+    monkeypatch.setattr(measuring, "load_decoders", lambda *_: pytest.fail("bad input must stop before weights are read"))
+
+
+def refused(config, journal: Path, *words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        measure(config, journal)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.usefixtures("no_compute")
+def test_bad_input_stops_before_any_compute(tiny_overrides, tiny_models, tmp_path):
+    journal = tmp_path / "journal.jsonl"
+    refused(run_of(tiny_overrides, "method.dominotree.candidate_width=41"), journal, "candidate_width=41", "vocabulary of 40")
+    refused(run_of(tiny_overrides, "max_new_tokens=250"), journal, "context is 256")
+    refused(run_of(tiny_overrides, "engine.device=cuda"), journal, "no GPU")
+    swapped = [f"model.drafters.dflash={tiny_models / 'domino'}", f"model.drafters.domino={tiny_models / 'dflash'}"]
+    refused(run_of(tiny_overrides, swapped[0]), journal, "domino drafter", "dflash drafter")
+    refused(run_of(tiny_overrides, swapped[1]), journal, "dflash drafter", "domino drafter")
+    refused(run_of(tiny_overrides, "model.target=/nowhere"), journal, "/nowhere", "no such folder")
+    assert not journal.exists()
+
+
+@pytest.mark.usefixtures("no_compute")
+@pytest.mark.parametrize(
+    "content", ["", "{}\n", "not json", '{"format": "dominotree-journal-1", "run": "other", "arms": ["ar"]}\n']
+)
+def test_a_foreign_journal_stops_the_run(tiny_overrides, tmp_path, content):
+    journal = tmp_path / "journal.jsonl"
+    journal.write_text(content)
+    refused(run_of(tiny_overrides), journal, "journal.jsonl, line 1")
+    assert journal.read_text() == content, "nothing is lost"
+
+
+def test_a_truncated_journal_stops_the_run(tiny_overrides, tmp_path, monkeypatch):
+    config, journal = run_of(tiny_overrides), tmp_path / "journal.jsonl"
+    measure(config, journal)
+    whole = journal.read_bytes()
+    monkeypatch.setattr(measuring, "load_decoders", lambda *_: pytest.fail("no compute"))
+    for cut in (len(whole) - 1, len(whole) - 100, len(whole) // 2):
+        journal.write_bytes(whole[:cut])
+        refused(config, journal, "line")
+        assert journal.read_bytes() == whole[:cut]
+
+
+def test_first_divergence():
+    assert first_divergence([1, 2, 3], [1, 2, 3]) == -1
+    assert first_divergence([1, 2, 3], [1, 5, 3]) == 1
+    assert first_divergence([1, 2], [1, 2, 3]) == 2
+    assert first_divergence([1, 2, 3], [1, 2]) == 2
+
+
+def test_a_divergence_is_recorded_with_its_margin(tiny_overrides, tmp_path, monkeypatch):
+    generate = measuring.generate_speculative
+
+    def wrong(*arguments):
+        got = generate(*arguments)
+        return replace(got, tokens=[*got.tokens[:2], 39 - got.tokens[2], *got.tokens[3:]]) if len(got.tokens) > 2 else got
+
+    monkeypatch.setattr(measuring, "generate_speculative", wrong)
+    config = compose_run([*tiny_overrides, "arms=[ar,domino]", "dataset=math"])
+    records = measure(config, tmp_path / "journal.jsonl")
+    changed = records[(records.method == "domino") & (records.num_output >= 2)]
+    assert len(changed) and (changed.divergence == 2).all() and (changed.margin > 0).all()
+    assert records[records.method == "ar"].margin.isna().all()

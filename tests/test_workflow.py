@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dominotree.compose import load_study
+from dominotree.records import record_file
+from tests import stand_in
+
+ROOT = Path(__file__).parents[1]
+SMALL = ["variant=small", 'overrides=["grid.datasets=[chat]","grid.temperatures=[0.5]","tracking=disabled"]']
+
+
+@pytest.fixture
+def snakemake(tmp_path, monkeypatch):
+    """Start Snakemake on this repository with the results in `tmp_path`; jobs measure with the stand-in."""
+    (tmp_path / "sitecustomize.py").write_text(stand_in.SITECUSTOMIZE)
+    target = tmp_path / "cache" / "SmolLM2-135M-Instruct" / "model.safetensors"
+    target.parent.mkdir(parents=True)
+    target.touch()
+    monkeypatch.setenv("DOMINOTREE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    monkeypatch.setenv(stand_in.LOG, str(tmp_path / "measured"))
+    monkeypatch.setenv(stand_in.PAUSE, str(tmp_path / "pause"))
+
+    def start(*arguments: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "snakemake", "--cores", "1", "--directory", str(tmp_path), *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes)
+
+    return start
+
+
+def finish(process: subprocess.Popen) -> str:
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    return output
+
+
+def test_dry_run_of_the_default_target(snakemake):
+    output = finish(snakemake("--dry-run"))
+    assert re.search(r"^measure +6$", output, re.MULTILINE)
+    study = load_study("demo")
+    for run in study.runs:
+        for arm in run.arms:
+            assert str(study.folder / "records" / record_file(run.dataset.name, run.temperature, arm.label)) in output
+
+
+def test_dry_run_of_the_other_targets(snakemake):
+    output = finish(snakemake("tables", "drafters", "--dry-run"))
+    for word in ("rule corpus:", "rule train_domino:", "rule train_dflash:", "results/demo/tables/table1.tex"):
+        assert word in output
+    assert output.count("rule ship_drafter:") == 2
+
+
+@pytest.mark.parametrize(
+    "config, words",
+    [
+        (["study=dmo"], "did you mean demo?"),
+        (["variant=v", 'overrides=["temperature=1"]'], "grid.temperatures"),
+        (['overrides=["max_new_tokens=9"]'], "variant=mine"),
+        (["variant=v", 'overrides=["method.dominotree.budget=0"]'], "method.dominotree.budget"),
+        (["varient=v"], "did you mean variant?"),
+    ],
+)
+def test_a_bad_study_stops_in_one_line(snakemake, config, words):
+    process = snakemake("table2", "--config", *config)
+    output, _ = process.communicate()
+    (line,) = [line for line in output.splitlines() if not line.startswith("Using workflow specific profile")]
+    assert process.returncode != 0
+    assert line.startswith("error: ") and words in line
+
+
+def test_a_study_is_measured_once_and_tabulated(snakemake, tmp_path):
+    output = finish(snakemake("tables", "--config", *SMALL))
+    for name in ("table1", "table2"):
+        for suffix in (".tex", ".csv", ".md"):
+            assert (tmp_path / "results/demo-small/tables" / name).with_suffix(suffix).stat().st_size
+    assert (tmp_path / "results/demo-small/tables/table2.md").read_text().strip() in output
+    assert "1 of 1 runs measured" in output
+    assert len((tmp_path / "measured").read_text().splitlines()) == 4
+    assert "Nothing to be done" in finish(snakemake("tables", "--config", *SMALL))
+
+
+def test_after_a_sigkill_nothing_is_lost_or_measured_twice(snakemake, tmp_path):
+    (tmp_path / "pause").touch()
+    process = snakemake("table2", "--config", *SMALL)
+    measured = tmp_path / "measured"
+    while not measured.exists() or len(measured.read_text().splitlines()) < 2:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    (tmp_path / "pause").unlink()
+    finish(snakemake("table2", "--config", *SMALL))
+    assert measured.read_text().splitlines() == [f"demo-small chat t0.5 chat-{number:02d}" for number in range(4)]
+    assert (tmp_path / "results/demo-small/tables/table2.md").is_file()
