@@ -136,6 +136,16 @@ class RunConfig:
     results: str
     tracking: TrackingConfig
 
+    @model_validator(mode="after")
+    def _costs_reach_the_caps(self) -> RunConfig:
+        largest = max(self.cost_model.sizes)
+        for arm in self.arms:
+            if arm.settings.cap and arm.settings.cap > largest:
+                raise ValueError(
+                    f"{arm.label}'s cap={arm.settings.cap} exceeds the largest of cost_model.sizes, {largest}; profile it too"
+                )
+        return self
+
     @property
     def study_name(self) -> str:
         """The study with its variant: `demo`, `demo-m32`."""

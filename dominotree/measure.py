@@ -137,9 +137,10 @@ def _exchange(question: str, answer: str) -> list[dict[str, str]]:
 def load_decoders(config: RunConfig, device: torch.device) -> list[Decoder]:
     """Load the target and the drafters that the arms need, once each."""
     dtype = getattr(torch, config.model.dtype)
-    model = load_target(config.model.target, dtype, device, config.model.revision).model
     kinds = {METHODS[arm.method].drafter for arm in config.arms} - {None}
+    # Drafters first: what is wrong with one shows before the large target is read.
     drafters = {kind: load_drafter(config.model.drafter_path(kind), kind, dtype, device) for kind in sorted(kinds)}
+    model = load_target(config.model.target, dtype, device, config.model.revision).model
     return [_decoder(arm, model, drafters, config) for arm in config.arms]
 
 
@@ -221,7 +222,9 @@ def _records(
     config: RunConfig, decoders: Sequence[Decoder], conversation: Conversation, answers: dict[str, list[Turn]]
 ) -> list[dict[str, Any]]:
     """The records of one conversation, all arms and turns, with their divergence from AR where the run has it."""
-    reference = answers.get("ar")
+    # Plain sampling draws other tokens for every arm, which says nothing about losslessness.
+    comparable = config.engine.sampling == "keyed" or config.temperature == 0
+    reference = answers.get("ar") if comparable else None
     return [
         _record(config, decoder.arm, conversation, index, turn)
         | (_compared(config, decoder.target, turn, reference[index]) if reference else {"divergence": None, "margin": None})

@@ -74,6 +74,7 @@ def tiny_overrides(tiny_models: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         "method.static.children=4",
         "method.caddtree.cap=16",
         "max_new_tokens=10",
+        "engine.threads=1",
         "dataset.num_prompts=3",
         f"results={tmp_path / 'results'}",
         "tracking=disabled",

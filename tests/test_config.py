@@ -89,6 +89,7 @@ def test_methods_have_the_parameters_of_their_conf_files():
         ("method.dominotree.budget=64,32", ["-m"]),
         ("method.dominotree.children=65", ["method.dominotree", "children=65", "candidate_width=64"]),
         ("method.dominotree.candidate_width=7", ["children=8", "candidate_width=7"]),
+        ("method.caddtree.cap=65", ["caddtree", "cap=65", "cost_model.sizes"]),
         ("method.dominotree=3", ["method.dominotree", "not 3"]),
         ("method.caddtree.cap=0", ["method.caddtree.cap", "not 0"]),
         ("temperature=-1", ["temperature", "not -1"]),

@@ -155,3 +155,17 @@ def test_a_divergence_is_recorded_with_its_margin(tiny_overrides, tmp_path, monk
     changed = records[(records.method == "domino") & (records.num_output >= 2)]
     assert len(changed) and (changed.divergence == 2).all() and (changed.margin > 0).all()
     assert records[records.method == "ar"].margin.isna().all()
+
+
+def test_plain_sampling_is_not_compared(tiny_overrides, tmp_path):
+    config = compose_run([*tiny_overrides, "arms=[ar,domino]", "temperature=1", "engine.sampling=multinomial"])
+    assert measure(config, tmp_path / "journal.jsonl").divergence.isna().all()
+
+
+@pytest.mark.usefixtures("no_compute")
+def test_a_target_without_tokenizer(tiny_overrides, tiny_models, tmp_path):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (bare / name).symlink_to(tiny_models / "target" / name)
+    refused(run_of(tiny_overrides, f"model.target={bare}"), tmp_path / "journal.jsonl", "bare", "tokenizer")

@@ -97,11 +97,11 @@ def load_target(name: str, dtype: torch.dtype, device: torch.device, revision: s
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> Any:
-    """The target's tokenizer, or None where the folder has none (tiny random models)."""
-    source = resolve_target(name)
-    if Path(source).is_dir() and not (Path(source) / "tokenizer.json").is_file():
-        return None
-    return AutoTokenizer.from_pretrained(source, revision=revision)
+    """The target's tokenizer."""
+    try:
+        return AutoTokenizer.from_pretrained(resolve_target(name), revision=revision)
+    except (OSError, ValueError) as error:
+        raise UserError(f"model.target={name}: no tokenizer to be had ({str(error).splitlines()[0]})") from None
 
 
 def check_pair(target: Any, drafter: DrafterConfig, name: str) -> None:

@@ -9,6 +9,8 @@ conf/drafters.yaml names every key. Both go on where they were cut short.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from dominotree.training.generate import write_corpus
 from dominotree.training.train import TrainingConfig, train
 
 CPU = torch.device("cpu")
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 def corpus(config: DraftersConfig, output: Path) -> None:
@@ -49,7 +52,16 @@ def train_drafter(config: DraftersConfig, output: Path) -> None:
     print(", ".join(f"{name} {score:.3f}" for name, score in scores.items()))
 
 
+def _keep_freed_memory() -> None:
+    """Let glibc keep what torch frees: a step's large buffers then cost no page faults, which is a third of its time."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        for option in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
+            libc.mallopt(option, 2**31 - 1)
+
+
 def _target(config: DraftersConfig) -> Target:
+    _keep_freed_memory()
     torch.set_num_threads(config.engine.num_threads)
     return load_target(config.model.target, getattr(torch, config.model.dtype), CPU, config.model.revision)
 

@@ -7,8 +7,11 @@ import lzma
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
 
+from pydantic import Field
+
+from dominotree.arms import Positive
 from dominotree.errors import UserError
 from dominotree.files import atomic_write
 
@@ -35,14 +38,14 @@ class CorpusConfig:
     max_response_tokens cuts an answer. response_temperatures are used by one batch after the other, in turn.
     """
 
-    seed: int = 0
-    batches: int = 120
-    batch_size: int = 96
-    max_prompt_tokens: int = 72
-    max_response_tokens: int = 240
-    prompt_temperature: float = 0.9
-    prompt_top_p: float = 0.95
-    response_temperatures: tuple[float, ...] = (0.0, 0.8, 0.0, 1.0)
+    seed: Annotated[int, Field(ge=0)] = 0
+    batches: Positive = 120
+    batch_size: Positive = 96
+    max_prompt_tokens: Positive = 72
+    max_response_tokens: Positive = 240
+    prompt_temperature: Annotated[float, Field(gt=0)] = 0.9
+    prompt_top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    response_temperatures: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = (0.0, 0.8, 0.0, 1.0)
 
 
 def _open(path: Path, mode: str, compressed: bool) -> IO[str]:

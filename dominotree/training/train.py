@@ -8,12 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dominotree.arms import Positive
 from dominotree.errors import UserError
 from dominotree.files import atomic_write
 from dominotree.models.checkpoint import save_drafter
@@ -24,6 +27,7 @@ from dominotree.training.corpus import Conversation
 from dominotree.training.features import FeatureStore
 from dominotree.training.losses import Batch, LossWeights, drafting_loss, teacher_forced_tau
 
+Count = Annotated[int, Field(ge=0)]
 Log = Callable[[dict[str, float], int], None]
 
 
@@ -32,26 +36,26 @@ class TrainingConfig:
     """One drafter's training; conf/training/ holds the values and says why."""
 
     kind: DrafterKind
-    steps: int
-    seed: int = 0
-    sequences_per_step: int = 24
-    anchors_per_sequence: int = 16
-    learning_rate: float = 1.5e-3
-    warmup_fraction: float = 0.04
-    weight_decay: float = 0.01
-    position_decay: float = 4.0
-    frequent_tokens: int = 8192
-    sampled_negatives: int = 1024
-    held_out: int = 120
-    evaluate_every: int = 200
-    checkpoint_every: int = 100
-    block_size: int = 8
-    num_layers: int = 2
-    num_features: int = 2
-    intermediate_size: int = 1024
-    gru_hidden_dim: int = 256
-    emb_dim: int = 64
-    mask_token_id: int = 16
+    steps: Positive
+    seed: Count = 0
+    sequences_per_step: Positive = 24
+    anchors_per_sequence: Positive = 16
+    learning_rate: Annotated[float, Field(gt=0)] = 1.5e-3
+    warmup_fraction: Annotated[float, Field(ge=0, le=1)] = 0.04
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    position_decay: Annotated[float, Field(gt=0)] = 4.0
+    frequent_tokens: Positive = 8192
+    sampled_negatives: Count = 1024
+    held_out: Positive = 120
+    evaluate_every: Positive = 250
+    checkpoint_every: Positive = 100
+    block_size: Annotated[int, Field(ge=2)] = 8
+    num_layers: Positive = 2
+    num_features: Positive = 2
+    intermediate_size: Positive = 1024
+    gru_hidden_dim: Positive = 256
+    emb_dim: Positive = 64
+    mask_token_id: Count = 16
 
 
 def feature_layers(num_target_layers: int, count: int) -> tuple[int, ...]:
