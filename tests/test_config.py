@@ -116,7 +116,7 @@ def test_study():
     assert {(run.dataset.name, run.temperature) for run in study.runs} == {
         (d, t) for d in ("math", "code", "chat") for t in (0.0, 1.0)
     }
-    assert study.arms == ("ar", "dflash", "ddtree@32", "caddtree", "domino", "dominotree@32")
+    assert study.arms == ("ar", "dflash", "ddtree@8", "caddtree", "domino", "dominotree@8")
 
 
 def test_a_command_line_makes_the_very_run():

@@ -61,5 +61,5 @@ class Drafting:
         self.block[0, 0] = self.target.embedding[root]
         positions = torch.arange(self.length, self.length + config.block_size, device=self.target.device).unsqueeze(0)
         z = self.drafter(self.block, positions, self._attend)[0]
-        z = z if config.shift_label else z[1:]
-        return Draft(z, self.target.logits(z), root_token, self.length)
+        first = 0 if config.shift_label else 1
+        return Draft(z[first:], self.target.logits(z[first:]), root_token, self.length)
