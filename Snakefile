@@ -31,5 +31,5 @@ rule tables:
 
 rule drafters:
     input:
-        drafter_files("domino"),
-        drafter_files("dflash"),
+        shipped("domino"),
+        shipped("dflash"),

@@ -55,6 +55,6 @@ def checkpoint(folder):
     return [folder / "config.json", folder / "model.safetensors"]
 
 
-def drafter_files(kind):
-    """The drafter of that kind in dominotree/assets/."""
-    return checkpoint(ASSETS / f"smollm2-135m-{kind}")
+def shipped(kind):
+    """The mark of a trained drafter of that kind having been copied to dominotree/assets/."""
+    return TRAINED / f"{kind}.shipped"
