@@ -53,7 +53,7 @@ def train_drafter(config: DraftersConfig, output: Path) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc keep what torch frees: a step's large buffers then cost no page faults, which is a third of its time."""
+    """Let glibc keep what torch frees: a step's large buffers then cost no page faults."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         for option in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
