@@ -171,6 +171,29 @@ def correction_rows(drafter: DFlashDrafter) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Drafted:
+    """What a drafter makes of n = b * A blocks, and what it should: labels [n, depths], and which of them exist (valid).
+
+    z [n, depths, H] and u [n, depths, E] give the logits: base z head^T, corrected by u W2^T.
+    """
+
+    z: Tensor
+    u: Tensor
+    labels: Tensor
+    valid: Tensor
+
+
+def draft_blocks(drafter: DFlashDrafter, embedding: Tensor, batch: Batch) -> Drafted:
+    """Draft every block of a batch with the true tokens before each depth (teacher forcing)."""
+    depths = drafter.config.num_proposals
+    tokens, exists = block_tokens(batch, drafter.config.block_size)
+    z = draft_hidden(drafter, embedding, batch, tokens)
+    u = corrections(drafter, z, F.embedding(tokens[..., :depths].reshape(-1, depths), embedding))
+    labels, valid = (x[..., 1 : depths + 1].reshape(-1, depths) for x in (tokens, exists))
+    return Drafted(z, u, labels, valid)
+
+
+@dataclass(frozen=True)
 class LossWeights:
     """base: weight of the base logits' loss (lam, 1 -> 0 over training); decay: the gamma of exp(-depth / gamma)."""
 
@@ -194,22 +217,19 @@ def drafting_loss(
     expectation and halves the work.
     """
     config = drafter.config
-    depths = config.num_proposals
-    tokens, exists = block_tokens(batch, config.block_size)
-    labels = tokens[..., 1 : depths + 1].reshape(-1, depths)
-    keep = torch.rand(labels.shape, generator=generator) < torch.exp(-torch.arange(depths) / weights.decay)
-    blocks, slots = (keep & exists[..., 1 : depths + 1].reshape(-1, depths)).nonzero(as_tuple=True)
+    drafted = draft_blocks(drafter, embedding, batch)
+    labels = drafted.labels
+    keep = torch.rand(labels.shape, generator=generator) < torch.exp(-torch.arange(config.num_proposals) / weights.decay)
+    blocks, slots = (keep & drafted.valid).nonzero(as_tuple=True)
     order = slots.argsort(stable=True)  # uncorrected slots first, so that whole chunks skip the correction
     blocks, slots = blocks[order], slots[order]
     shortlist = draw_shortlist(labels, frequent, config.vocab_size, negatives, generator)
-    z = draft_hidden(drafter, embedding, batch, tokens)
-    u = corrections(drafter, z, F.embedding(tokens[..., :depths].reshape(-1, depths), embedding))
     corrected = slots >= config.pure_draft_prefix_len if config.kind == "domino" else torch.zeros_like(slots, dtype=torch.bool)
     base_weight = torch.where(corrected, weights.base, 1.0) / len(slots)
     final_weight = torch.where(corrected, 1 - weights.base, 0.0) / len(slots)
     return ShortlistCrossEntropy.apply(
-        z[blocks, slots],
-        u[blocks, slots],
+        drafted.z[blocks, slots],
+        drafted.u[blocks, slots],
         correction_rows(drafter)[shortlist.ids],
         lm_head[shortlist.ids],
         shortlist.adjust,
@@ -222,15 +242,10 @@ def drafting_loss(
 @torch.no_grad()
 def teacher_forced_tau(drafter: DFlashDrafter, embedding: Tensor, lm_head: Tensor, batch: Batch) -> tuple[float, float]:
     """Mean of 1 + leading argmax hits (base, final), over the full vocabulary, given the true prefix."""
-    depths = drafter.config.num_proposals
-    tokens, exists = block_tokens(batch, drafter.config.block_size)
-    labels = tokens[..., 1 : depths + 1].reshape(-1, depths)
-    valid = exists[..., 1 : depths + 1].reshape(-1, depths)
-    z = draft_hidden(drafter, embedding, batch, tokens)
-    u = corrections(drafter, z, F.embedding(tokens[..., :depths].reshape(-1, depths), embedding))
-    base = F.linear(z, lm_head)
+    drafted = draft_blocks(drafter, embedding, batch)
+    base = F.linear(drafted.z, lm_head)
     taus = []
-    for logits in (base, base + F.linear(u, correction_rows(drafter))):
-        hits = (logits.argmax(-1) == labels) & valid
+    for logits in (base, base + F.linear(drafted.u, correction_rows(drafter))):
+        hits = (logits.argmax(-1) == drafted.labels) & drafted.valid
         taus.append(1 + hits.int().cumprod(dim=-1).sum(-1).float().mean().item())
     return taus[0], taus[1]
