@@ -12,7 +12,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 
-MEASURE_SOURCES = ("arms.py", "decoding", "drafting", "measure.py", "methods.py", "models", "prompts")
+MEASURE_SOURCES = ("arms.py", "decoding", "drafting", "kernels", "measure.py", "methods.py", "models", "prompts")
 """What decides a measured number."""
 
 TABLE_SOURCES = ("records.py", "reporting", "stats.py")

@@ -1,0 +1,20 @@
+"""The GRU step in plain torch. It is on a CPU's hot path: as few operations as will do."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def gru_step(inputs: Tensor, rows: Tensor, states: Tensor, parents: Tensor, weight_hh: Tensor) -> Tensor:
+    """See `dominotree.kernels.gru.gru_step`."""
+    requests, lanes, size = states.shape
+    if requests > 1:
+        parents = parents + torch.arange(0, requests * lanes, lanes, device=parents.device).unsqueeze(1)
+    wide = torch.promote_types(states.dtype, torch.float32)
+    state = states.reshape(-1, size).index_select(0, parents.reshape(-1))
+    hidden = (state @ weight_hh.T).to(wide)
+    gates = inputs.index_select(0, rows.reshape(-1)).to(wide)
+    reset, update = gates[:, : 2 * size].add_(hidden[:, : 2 * size]).sigmoid_().chunk(2, dim=1)
+    new = gates[:, 2 * size :].addcmul_(reset, hidden[:, 2 * size :]).tanh_()
+    return torch.lerp(new, state.to(wide), update).to(states.dtype).view(*rows.shape, size)
