@@ -52,7 +52,7 @@ def tau(model: torch.nn.Module, method: str, settings: MethodSettings, prompts: 
     drafter = load_drafter(ASSETS / f"smollm2-135m-{kind}", kind, torch.float32, CPU)
     target = Target(model, drafter.config.target_layer_ids)
     parts = Parts(drafter, target.embedding, settings)
-    build, nodes = METHODS[method].make_build(parts), max_nodes(METHODS[method], parts)
+    build, nodes = METHODS[method].make_build(parts), max_nodes(parts)
     tokens = rounds = 0
     for prompt in track(method, prompts, len(prompts)):
         generation = generate_speculative(target, drafter, build, nodes, prompt, GreedySampler(), limits)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,18 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dominotree.arms import MethodSettings, parse_arms
-from dominotree.config import DraftersConfig, Grid, Name, RunConfig, Study, parse
+from dominotree.arms import MAY_BE_NULL, MethodSettings, parse_arms
+from dominotree.config import DraftersConfig, Grid, Name, RunConfig, Study, TablesConfig, parse
 from dominotree.errors import UserError
 from dominotree.paths import cache_dir
 from dominotree.spelling import hint
 
 CONF = Path(__file__).parent.parent / "conf"
-GRID = {"dataset": "grid.datasets=[chat]", "temperature": "grid.temperatures=[0.5]", "arms": "grid.arms=[ar,dominotree]"}
-"""What a study's grid owns, and how an override of the grid is spelled."""
+GRID = {"dataset": "datasets=[chat]", "temperature": "temperatures=[0.5]", "arms": "arms=[ar,dominotree]"}
+"""What a grid owns, and how an override of the grid is spelled, after its name."""
+
+MEASURE = "measure"
+"""The source of records that are measured here."""
 
 OmegaConf.register_new_resolver("cache", lambda name: str(cache_dir() / name), replace=True)
 
@@ -51,26 +55,46 @@ def compose_drafters(overrides: Sequence[str]) -> DraftersConfig:
 
 
 def load_study(name: str, variant: str | None = None, overrides: Sequence[str] = ()) -> Study:
-    """A study of conf/study/, or its `variant` with overrides of what its grid does not own."""
+    """A study of conf/study/, or its `variant` with overrides of what its grids do not own."""
     keys = _changed_keys(overrides)
     for key in keys:
         if key in GRID:
-            raise UserError(f"{key} belongs to the grid of study {name}; override {GRID[key]} instead")
-        if key in ("study", "variant"):
+            raise UserError(f"{key} belongs to the grids of study {name}; override grids.main.{GRID[key]} instead")
+        if key in ("study", "variant", "grid"):
             raise UserError(f"{key} is not an override; write --config {key}=...")
     if variant:
         parse(Name, variant, "variant")
-    if overrides and not variant:
-        raise UserError(f"overrides make another study: name it, as in --config variant=mine 'overrides=[\"{overrides[0]}\"]'")
+    of_numbers = tuple(text for text, key in zip(overrides, keys, strict=True) if not _is_of_tables(key))
+    if of_numbers and not variant:
+        raise UserError(f"overrides make another study: name it, as in --config variant=mine 'overrides=[\"{of_numbers[0]}\"]'")
     base = [f"study={name}", *([f"variant={variant}"] if variant else []), *overrides]
-    runs = []
     with _composing() as compose:
-        grid = parse(Grid, _plain(compose("run", base).grid), "grid")
-        for dataset in grid.datasets:
-            point = [f"dataset={dataset}", f"temperature={grid.temperatures[0]}"]
-            run = _run_config(compose("run", base + point), keys)
-            runs += [replace(run, temperature=temperature) for temperature in grid.temperatures]
-    return Study(tuple(overrides), tuple(runs))
+        node = compose("run", base)
+        grids = parse(dict[str, Grid] | None, _plain(node.grids), "grids")
+        if not grids:
+            raise UserError(f"study {name} has no grids, so that there is nothing to measure or to tabulate")
+        measured = grids if node.source == MEASURE else {}
+        runs = tuple(_runs(lambda dataset: compose("run", [*base, f"dataset={dataset}"]), measured, keys))
+    labels = {run.grid: tuple(arm.label for arm in run.arms) for run in runs}
+    return Study(
+        name=f"{name}-{variant}" if variant else name,
+        source=parse(Name, node.source, "source"),
+        results=parse(str, node.results, "results"),
+        grids={name: replace(grid, arms=labels.get(name, grid.arms)) for name, grid in grids.items()},
+        runs=runs,
+        overrides=of_numbers,
+        tables=parse(TablesConfig, _plain(node.tables), "tables"),
+    )
+
+
+def _runs(compose: Callable[[str], DictConfig], grids: Mapping[str, Grid], keys: Sequence[str]) -> Iterator[RunConfig]:
+    """The runs of all grids; composing, which is slow, is done once for each dataset."""
+    nodes = {dataset: compose(dataset) for dataset in dict.fromkeys(chain(*(grid.datasets for grid in grids.values())))}
+    for name, grid in grids.items():
+        for dataset, temperature in product(grid.datasets, grid.temperatures):
+            node = nodes[dataset]
+            node.grid, node.temperature = name, temperature
+            yield _run_config(node, keys)
 
 
 def study_from_snakemake(config: Mapping[str, Any]) -> Study:
@@ -106,32 +130,49 @@ def runs_from_command_line() -> list[RunConfig]:
 
 def _run_config(node: DictConfig, keys: Sequence[str]) -> RunConfig:
     """The checked run of a composed configuration, of which overrides changed `keys`."""
+    _check_grid(node)
     values = _plain(node)
-    settings = values.pop("method")
-    methods = parse(dict[str, MethodSettings], settings, "method")
-    for method in methods:
-        for key, value in settings[method].items():
-            if value is None and key != "candidate_width":
-                raise UserError(f"method.{method}.{key} should be a number, not null")
+    del values["source"], values["tables"]  # of a study, not of a run
+    methods, variants = values.pop("method"), values.pop("variants")
+    for where, settings in (("method", methods), ("variants", variants)):
+        parse(dict[Name, MethodSettings], settings, where)
+        for name, key in ((name, key) for name in settings for key, value in settings[name].items() if value is None):
+            if key not in MAY_BE_NULL:
+                raise UserError(f"{where}.{name}.{key} should have a value, not null")
     texts = parse(tuple[str, ...], values["arms"], "arms")
-    run = parse(RunConfig, values | {"arms": [asdict(arm) for arm in parse_arms(texts, methods)]})
+    run = parse(RunConfig, values | {"arms": [asdict(arm) for arm in parse_arms(texts, methods, variants)]})
     if run.grid:
         _check_grid_point(run, texts, keys)
     return run
 
 
+def _check_grid(node: DictConfig) -> None:
+    """A study is measured grid by grid, and nothing but a study has grids."""
+    if node.source != MEASURE:
+        raise UserError(f"study {node.study} is not measured here; its records come with snakemake --config study={node.study}")
+    if node.grid not in (node.grids or [None]):
+        raise UserError(f"grid: study {node.study} has no grid '{node.grid}'{hint(str(node.grid), node.grids or ())}")
+
+
 def _check_grid_point(run: RunConfig, arms: tuple[str, ...], keys: Sequence[str]) -> None:
     """A run of a study is a point of its grid, and as the study says unless it has a variant's name."""
+    grid = run.grids[run.grid]
     for key, value, known in (
-        ("dataset", run.dataset.name, run.grid.datasets),
-        ("temperature", run.temperature, run.grid.temperatures),
-        ("arms", arms, [run.grid.arms]),
+        ("dataset", run.dataset.name, grid.datasets),
+        ("temperature", run.temperature, grid.temperatures),
+        ("arms", arms, [grid.arms]),
     ):
         if value not in known:
-            raise UserError(f"{key} belongs to the grid of study {run.study}; under a variant, override {GRID[key]}")
-    foreign = [key for key in keys if key not in ("study", "variant", *GRID)]
+            where = f"grid {run.grid} of study {run.study}"
+            raise UserError(f"{key} belongs to {where}; under a variant, override grids.{run.grid}.{GRID[key]}")
+    foreign = [key for key in keys if key not in ("study", "variant", "grid", *GRID) and not _is_of_tables(key)]
     if foreign and not run.variant:
         raise UserError(f"{foreign[0]} makes another study of {run.study}: name it, as in variant=mine")
+
+
+def _is_of_tables(key: str) -> bool:
+    """Whether a key decides how numbers are shown, and not what they are."""
+    return key.partition(".")[0] == "tables"
 
 
 def _changed_keys(overrides: Sequence[str]) -> list[str]:

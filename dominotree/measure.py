@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
 from dominotree.arms import Arm
 from dominotree.config import RunConfig
-from dominotree.decoding.engine import Generation, Limits, generate_autoregressive, generate_speculative
+from dominotree.decoding.engine import Generation, Limits, Round, generate_autoregressive, generate_speculative
 from dominotree.decoding.profile import ProfilePlan, cached_costs, profile_costs
 from dominotree.decoding.sampling import Sampler, make_sampler
 from dominotree.drafting.budget import CostModel
@@ -31,6 +32,8 @@ from dominotree.prompts import Conversation, load_dataset
 from dominotree.prompts.rendering import prompt_sha, render
 from dominotree.records import validate
 
+PROBABILITY_BINS = 10
+NO_BINS: dict[str, list[int] | list[float]] = {"nodes_by_bin": [], "forecast_by_bin": [], "accepted_by_bin": []}
 WARM_UP_TOKENS = 12
 WARM_UP_TEXT = "Explain in two or three sentences why the sky is blue, and why it is red in the evening."
 
@@ -47,7 +50,7 @@ class Decoder:
         if self.parts is None:
             return generate_autoregressive(self.target, prompt, sampler, limits)
         method = METHODS[self.arm.method]
-        build, nodes = method.make_build(self.parts), max_nodes(method, self.parts)
+        build, nodes = method.make_build(self.parts), max_nodes(self.parts)
         return generate_speculative(self.target, self.parts.drafter, build, nodes, prompt, sampler, limits)
 
 
@@ -150,7 +153,7 @@ def _decoder(arm: Arm, model: Any, drafters: dict[str, DFlashDrafter], config: R
         return Decoder(arm, Target(model), None)
     drafter = drafters[method.drafter]
     target = Target(model, drafter.config.target_layer_ids)
-    cost = machine_costs(config, target, drafter) if "cap" in method.parameters else None
+    cost = machine_costs(config, target, drafter) if arm.settings.cap else None
     return Decoder(arm, target, Parts(drafter, target.embedding, arm.settings, cost))
 
 
@@ -243,6 +246,15 @@ def _compared(config: RunConfig, target: Target, turn: Turn, reference: Turn) ->
     return {"divergence": place, "margin": margin}
 
 
+def _by_bin(rounds: Sequence[Round]) -> dict[str, list[int] | list[float]]:
+    """The nodes of all rounds in equal bins of path probability: how many, their summed probability, how many were accepted."""
+    probabilities = np.array([p for round_ in rounds for p in round_.probabilities])
+    accepted = np.array([node in set(round_.accepted) for round_ in rounds for node in range(round_.nodes)], dtype=float)
+    bins = np.minimum((probabilities * PROBABILITY_BINS).astype(int), PROBABILITY_BINS - 1)
+    nodes, forecast, taken = (np.bincount(bins, weights, PROBABILITY_BINS) for weights in (None, probabilities, accepted))
+    return {"nodes_by_bin": nodes.tolist(), "forecast_by_bin": forecast.tolist(), "accepted_by_bin": taken.astype(int).tolist()}
+
+
 def _sampler(config: RunConfig, prompt: str, device: torch.device) -> Sampler:
     return make_sampler(config.engine.sampling, config.seed, prompt, config.temperature, device)
 
@@ -281,6 +293,7 @@ def _record(config: RunConfig, arm: Arm, conversation: Conversation, index: int,
         **{f"{stage}_ms": mean(1000 * seconds) for stage, seconds in asdict(generation.stages).items()},
         "tree_nodes": mean(sum(round_.nodes for round_ in rounds)),
         "forecast": None if kind is None else mean(sum(round_.forecast for round_ in rounds)),
+        **(NO_BINS if kind is None else _by_bin(rounds)),
         "output_sha": hashlib.sha256(repr(generation.tokens).encode()).hexdigest(),
         "output_ids": generation.tokens,
     }

@@ -35,7 +35,6 @@ class Method:
 
     drafter: DrafterKind | None = None
     make_build: Callable[[Parts], Build] | None = None
-    parameters: tuple[str, ...] = ()
 
 
 def _depths(parts: Parts) -> int:
@@ -96,21 +95,20 @@ def conditional_tree(parts: Parts) -> Build:
 METHODS: dict[str, Method] = {
     "ar": Method(),
     "dflash": Method("dflash", marginal_chain),
-    "ddtree": Method("dflash", marginal_tree, ("budget",)),
-    "caddtree": Method("dflash", cost_aware_tree, ("cap",)),
+    "ddtree": Method("dflash", marginal_tree),
+    "caddtree": Method("dflash", cost_aware_tree),
     "domino": Method("domino", corrected_chain),
-    "dominotree": Method("domino", conditional_tree, ("budget", "children", "candidate_width")),
-    "marginal": Method("domino", marginal_tree, ("budget", "children")),
-    "static": Method("domino", static_tree, ("budget", "children", "candidate_width")),
+    "dominotree": Method("domino", conditional_tree),
+    "marginal": Method("domino", marginal_tree),
+    "static": Method("domino", static_tree),
+    "dartree": Method("domino", conditional_tree),
 }
 assert tuple(METHODS) == METHOD_NAMES
 
 
-def max_nodes(method: Method, parts: Parts) -> int:
-    """The most nodes that a tree of this method can have; memory is reserved for as many."""
-    if "cap" in method.parameters:
-        return parts.settings.cap
-    return parts.settings.budget if "budget" in method.parameters else _depths(parts)
+def max_nodes(parts: Parts) -> int:
+    """The most nodes that a tree of these parts can have; memory is reserved for as many."""
+    return parts.settings.cap or parts.settings.budget or _depths(parts)
 
 
 def check_width(name: str, settings: MethodSettings, vocab_size: int) -> None:

@@ -44,14 +44,18 @@ def _number_or_nan(least: float = 0.0) -> pa.Column:
     return _number(least, nullable=True)
 
 
-def _counts() -> pa.Column:
+def _list_of(kind: type, name: str) -> pa.Column:
     as_list = pa.Parser(lambda column: column.map(lambda item: item.tolist() if isinstance(item, np.ndarray) else item))
-    is_counts = pa.Check(
-        lambda item: isinstance(item, list) and all(type(count) is int and count >= 0 for count in item),
+    holds = pa.Check(
+        lambda item: isinstance(item, list) and all(type(value) is kind and 0 <= value < np.inf for value in item),
         element_wise=True,
-        error="list of whole numbers",
+        error=f"list of {name}",
     )
-    return pa.Column(object, is_counts, parsers=as_list)
+    return pa.Column(object, holds, parsers=as_list)
+
+
+def _counts() -> pa.Column:
+    return _list_of(int, "whole numbers")
 
 
 def _committed(histogram: list[int]) -> int:
@@ -88,6 +92,9 @@ RECORDS = pa.DataFrameSchema(
         "commit_ms": _number_or_nan(),
         "tree_nodes": _number_or_nan(),
         "forecast": _number_or_nan(),
+        "nodes_by_bin": _counts(),
+        "forecast_by_bin": _list_of(float, "numbers"),
+        "accepted_by_bin": _counts(),
         "output_sha": _text(),
         "output_ids": _counts(),
         "divergence": _count_or_none(-1),
@@ -100,8 +107,9 @@ RECORDS = pa.DataFrameSchema(
 `num_output` leaves out the token that prefill gave; where it is 0 (the first token ended the text) there was no round, and `tps`
 (tokens a second), `tau` (tokens a round) and the means per round are NaN. `accept_hist[i]` is the number of rounds that
 committed i tokens. The `_ms` columns, `tree_nodes` and `forecast` are means per round; `forecast` is NaN where the method
-has none. `divergence` is the first output token that differs from AR's: -1 if none, NA in a run without AR; `margin` is
-the distance of the target's two highest logits there.
+has none. The `_by_bin` columns hold the drafted nodes of all rounds in ten equal bins of path probability: how many, the sum of
+their probabilities, how many were accepted; they are empty where nothing is forecast. `divergence` is the first output token that
+differs from AR's: -1 if none, NA in a run without AR; `margin` is the distance of the target's two highest logits there.
 """
 
 
@@ -133,11 +141,6 @@ def _fault(failure: pd.Series) -> str:
         return f"column {failure.failure_case} is not one of a record's"
     row = "" if pd.isna(failure["index"]) else f", row {failure['index']}"
     return f"column {failure.column}{row}: {failure.failure_case} fails {failure.check}"
-
-
-def record_file(dataset: str, temperature: float, arm: str) -> Path:
-    """Where the records of an arm lie, below a study's `records` folder."""
-    return Path(dataset, f"t{temperature:g}", f"{arm}.parquet")
 
 
 def write_records(frame: pd.DataFrame, path: Path, metadata: dict[str, Any]) -> None:

@@ -53,14 +53,6 @@ def test_every_method_and_dataset_has_a_conf_file():
     assert [arm.method for arm in compose_run([f"arms=[{','.join(METHOD_NAMES)}]"]).arms] == list(METHOD_NAMES)
 
 
-def test_methods_have_the_parameters_of_their_conf_files():
-    from dominotree.methods import METHODS
-
-    for arm in compose_run([f"arms=[{','.join(METHOD_NAMES)}]"]).arms:
-        given = {name for name, value in vars(arm.settings).items() if value is not None}
-        assert given == set(METHODS[arm.method].parameters), arm.method
-
-
 @pytest.mark.parametrize(
     "overrides, words",
     [
@@ -202,8 +194,34 @@ def test_training_settings_fit_their_schemas():
 
 
 def test_no_budget_means_no_mark_in_the_label():
-    arms = parse_arms(["ar", "caddtree"], {"ar": MethodSettings(), "caddtree": MethodSettings(cap=8)})
+    arms = parse_arms(["ar", "caddtree"], {"ar": {}, "caddtree": {"cap": 8}}, {})
     assert [arm.label for arm in arms] == ["ar", "caddtree"]
+
+
+def test_a_variant_changes_what_its_method_has():
+    plain, varied, both = compose_run(["arms=[dominotree,dominotree@16+heap,dominotree@16+tail+m16]"]).arms
+    assert (varied.label, varied.method, varied.settings) == (
+        "dominotree@16+heap",
+        "dominotree",
+        replace(plain.settings, budget=16, builder="heap"),
+    )
+    assert both.label == "dominotree@16+m16+tail", "in one order, however it is written"
+    assert (both.settings.candidate_width, both.settings.normaliser) == (16, "tail")
+    assert compose_run(["arms=[dominotree+full]"]).arms[0].settings.candidate_width is None
+
+
+@pytest.mark.parametrize(
+    "arm, words",
+    [
+        ("dominotree+hepa", "unknown variant 'hepa' of dominotree; did you mean heap"),
+        ("ddtree+tail", "ddtree has no normaliser to vary"),
+        ("ar+heap", "ar has no builder to vary"),
+        ("dartree+heap", "width=12 is the frontier's"),
+        ("dominotree@8+", "unknown variant ''"),
+    ],
+)
+def test_a_variant_that_does_not_fit_is_refused(arm, words):
+    assert words in fault(compose_run, [f"arms=[{arm}]"])
 
 
 def test_configuration_needs_no_torch():

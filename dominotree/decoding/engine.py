@@ -43,13 +43,23 @@ class StageTimes:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: tokens committed after the cut (bonus included), nodes drafted, tokens that the drafter forecast."""
+    """One round: tokens committed after the cut at EOS or length (bonus included), and its tree before that cut.
+
+    probabilities: of each node's path, as the drafter forecast them; accepted: the nodes that the target accepted.
+    """
 
     committed: int
-    nodes: int
-    forecast: float
-    accepted: int
-    """Tokens accepted before the cut at EOS or length, bonus included."""
+    probabilities: tuple[float, ...] = ()
+    accepted: tuple[int, ...] = ()
+
+    @property
+    def nodes(self) -> int:
+        return len(self.probabilities)
+
+    @property
+    def forecast(self) -> float:
+        """Tokens that the drafter expected to be committed, bonus included (Section 2.5)."""
+        return 1.0 + sum(self.probabilities)
 
 
 @dataclass(frozen=True)
@@ -110,7 +120,7 @@ def generate_autoregressive(target: Target, prompt: list[int], sampler: Sampler,
         hidden = target.forward(*_row(target, output.tokens[-1:], cache.length), cache=cache).hidden
         cache.commit([0])
         output.extend(sampler.sample(target.logits(hidden[0]), [cache.length]))
-        rounds.append(Round(committed=1, nodes=0, forecast=1.0, accepted=1))
+        rounds.append(Round(committed=1))
     seconds = _now(target.device) - start
     return Generation(output.tokens, output.stopped_by_eos, seconds, rounds, StageTimes(verify=seconds))
 
@@ -162,9 +172,9 @@ def _speculate(
     path = accepted_path(tree, sampled)
     rows = [0, *(node + 1 for node in path)]
     cache.commit(rows)
-    accepted = [sampled[row] for row in rows]  # an accepted node's token is what its parent sampled; the last is the bonus
-    committed = output.extend(accepted)
-    forecast = 1.0 + tree.log_probs.exp().sum().item()
+    # An accepted node's token is what its parent sampled; the last is the bonus.
+    committed = output.extend([sampled[row] for row in rows])
+    probabilities = tuple(tree.log_probs.exp().tolist())
     features = passed.features[:, rows]
     t4 = _now(target.device)
-    return features, Round(committed, len(tree), forecast, len(accepted)), StageTimes(t1 - t0, t2 - t1, t3 - t2, t4 - t3)
+    return features, Round(committed, probabilities, tuple(path)), StageTimes(t1 - t0, t2 - t1, t3 - t2, t4 - t3)

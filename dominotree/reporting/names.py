@@ -19,7 +19,10 @@ METHOD_TITLES = {
     "dominotree": "DominoTree",
     "marginal": "Marginal tree",
     "static": "Static tree",
+    "dartree": "DARTree",
+    "adaptive": "Adaptive tree",
 }
+VARIANT_TITLES = {"tail": "tail normaliser", "full": "full vocabulary", "sampled": "sampled draft"}
 
 
 def dataset_title(dataset: str) -> str:
@@ -27,10 +30,17 @@ def dataset_title(dataset: str) -> str:
 
 
 def arm_title(arm: str) -> str:
-    """`ddtree@32` -> `DDTree (32)`."""
-    method, _, budget = arm.partition("@")
+    """`ddtree@32` -> `DDTree (32)`, `dominotree@32+m16` -> `DominoTree (32), M=16`."""
+    head, *variants = arm.split("+")
+    method, _, budget = head.partition("@")
     title = METHOD_TITLES.get(method, method)
-    return f"{title} ({budget})" if budget else title
+    return ", ".join([f"{title} ({budget})" if budget else title, *map(_variant_title, variants)])
+
+
+def _variant_title(variant: str) -> str:
+    if variant.startswith("m") and variant[1:].isdecimal():
+        return f"M={variant[1:]}"
+    return VARIANT_TITLES.get(variant, variant)
 
 
 def families(records: pd.DataFrame) -> list[str]:
