@@ -165,7 +165,8 @@ def machine_costs(config: RunConfig, target: Target, drafter: DFlashDrafter) -> 
     return cached_costs(cache_dir() / "cost_models", key, lambda: profile_costs(target, drafter, plan))
 
 
-def _limits(target: Target, max_new_tokens: int) -> Limits:
+def decoding_limits(target: Target, max_new_tokens: int) -> Limits:
+    """Where an answer of `target` ends: at its own end-of-text tokens, or after so many."""
     eos = target.model.generation_config.eos_token_id
     ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
     return Limits(max_new_tokens, frozenset(ids))
@@ -197,7 +198,7 @@ def _converse(decoder: Decoder, conversation: Conversation, tokenizer: Any, conf
         text, ids = render(tokenizer, [*messages, *_exchange(question, "")[:1]])
         sha = prompt_sha(text)
         sampler = _sampler(config, sha, decoder.target.device)
-        generation = decoder.generate(ids, sampler, _limits(decoder.target, config.max_new_tokens))
+        generation = decoder.generate(ids, sampler, decoding_limits(decoder.target, config.max_new_tokens))
         turns.append(Turn(ids, sha, generation))
         messages += _exchange(question, tokenizer.decode(generation.tokens, skip_special_tokens=True))
     return turns
