@@ -7,7 +7,7 @@
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/measure.smk"
+include: f"workflow/rules/{STUDY.source}.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/drafters.smk"
 

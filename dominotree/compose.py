@@ -136,9 +136,10 @@ def _run_config(node: DictConfig, keys: Sequence[str]) -> RunConfig:
     methods, variants = values.pop("method"), values.pop("variants")
     for where, settings in (("method", methods), ("variants", variants)):
         parse(dict[Name, MethodSettings], settings, where)
-        for name, key in ((name, key) for name in settings for key, value in settings[name].items() if value is None):
-            if key not in MAY_BE_NULL:
-                raise UserError(f"{where}.{name}.{key} should have a value, not null")
+        for name, given in settings.items():
+            for key, value in given.items():
+                if value is None and key not in MAY_BE_NULL:
+                    raise UserError(f"{where}.{name}.{key} should have a value, not null")
     texts = parse(tuple[str, ...], values["arms"], "arms")
     run = parse(RunConfig, values | {"arms": [asdict(arm) for arm in parse_arms(texts, methods, variants)]})
     if run.grid:

@@ -8,6 +8,7 @@ import os
 import re
 from dataclasses import asdict
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,14 +17,15 @@ from pydantic.dataclasses import dataclass
 
 from dominotree.arms import STRICT, Arm, Positive
 from dominotree.errors import UserError
-from dominotree.paths import ASSETS
-from dominotree.prompts import DATASETS
+from dominotree.paths import ASSETS, record_file
+from dominotree.prompts import DATASETS, HubSource
 from dominotree.provenance import MEASURE_SOURCES, digest, source_digest
 from dominotree.spelling import hint
 
 T = TypeVar("T")
 Temperature = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9._-]*$")]
+GridName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 AD_HOC = "adhoc"
 
@@ -62,11 +64,12 @@ class ModelConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class DatasetConfig:
-    """num_prompts: the first so many after shuffling, None for all. path: a file instead of the dataset's own."""
+    """num_prompts: the first so many after shuffling, None for all. path: a file instead of the dataset's own or the Hub's."""
 
     name: str
     path: str | None
     num_prompts: Positive | None
+    hub: HubSource | None = None
 
     @model_validator(mode="after")
     def _is_known(self) -> DatasetConfig:
@@ -111,11 +114,28 @@ class TrackingConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class Grid:
-    """What a study spans: a run for each dataset and temperature, all arms in each."""
+    """What a study spans for some of its tables: a run for each dataset and temperature, all arms in each.
+
+    num_prompts, max_new_tokens: of this grid's runs, where they are not the study's.
+    """
 
     datasets: Annotated[tuple[str, ...], Field(min_length=1)]
     temperatures: Annotated[tuple[Temperature, ...], Field(min_length=1)]
     arms: Annotated[tuple[str, ...], Field(min_length=1)]
+    num_prompts: Positive | None = None
+    max_new_tokens: Positive | None = None
+
+    @property
+    def places(self) -> list[tuple[str, float, str]]:
+        """Dataset, temperature and arm of every record file."""
+        return list(product(self.datasets, self.temperatures, self.arms))
+
+
+@dataclass(frozen=True, config=STRICT)
+class TablesConfig:
+    """beside_paper: show what the paper printed beside what was measured."""
+
+    beside_paper: bool
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -124,7 +144,8 @@ class RunConfig:
 
     study: Name
     variant: Name | None
-    grid: Grid | None
+    grid: GridName | None
+    grids: dict[GridName, Grid] | None
     model: ModelConfig
     dataset: DatasetConfig
     engine: EngineConfig
@@ -159,14 +180,24 @@ class RunConfig:
         return Path(self.results, self.study_name)
 
     @property
+    def records(self) -> Path:
+        """The folder of the run's record files: a study keeps its grids apart."""
+        return self.folder / "records" / (self.grid or "")
+
+    @property
+    def point(self) -> str:
+        """Which of the study's runs it is, `main chat t0.5`; outside a study `chat t0.5`."""
+        return " ".join([*([self.grid] if self.grid else []), self.dataset.name, f"t{self.temperature:g}"])
+
+    @property
     def label(self) -> str:
-        """A name to read: `demo chat t0.5`."""
-        return f"{self.study_name} {self.dataset.name} t{self.temperature:g}"
+        """A name to read: `demo main chat t0.5`."""
+        return f"{self.study_name} {self.point}"
 
     def _measured(self) -> str:
         """The configuration as JSON, without what does not change a number."""
         values = asdict(self)
-        for cosmetic in ("grid", "results", "tracking"):
+        for cosmetic in ("grids", "results", "tracking"):
             del values[cosmetic]
         return json.dumps(values, sort_keys=True)
 
@@ -180,20 +211,34 @@ class RunConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class Study:
-    """A grid of runs under one name."""
+    """Grids of runs under one name.
 
+    name: with the variant, `demo-m32`. source: the rules (workflow/rules/<source>.smk) that make its records. grids: their arms
+    are labels. runs: none where `source` is another than "measure". overrides: of a variant.
+    """
+
+    name: str
+    source: Name
+    results: str
+    grids: Annotated[dict[GridName, Grid], Field(min_length=1)]
+    runs: tuple[RunConfig, ...]
     overrides: tuple[str, ...]
-    runs: Annotated[tuple[RunConfig, ...], Field(min_length=1)]
+    tables: TablesConfig
 
     @property
     def folder(self) -> Path:
         """Where all results of the study go."""
-        return self.runs[0].folder
+        return Path(self.results, self.name)
 
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """Labels of the arms of every run."""
-        return tuple(arm.label for arm in self.runs[0].arms)
+    def record_files(self, purpose: str) -> list[Path]:
+        """All record files of the grids for one purpose, as the study now has them: `main`, and `main_8b` of another model.
+
+        Raises `UserError` if the study has no such grid.
+        """
+        names = [name for name in self.grids if name == purpose or name.startswith(f"{purpose}_")]
+        if not names:
+            raise UserError(f"study {self.name} has no grid '{purpose}'{hint(purpose, self.grids)}")
+        return [self.folder / "records" / name / record_file(*place) for name in names for place in self.grids[name].places]
 
     def command_line(self, run: RunConfig) -> list[str]:
         """The overrides that make `python -m dominotree.run` measure `run`."""
@@ -201,6 +246,7 @@ class Study:
         return [
             f"study={run.study}",
             *variant,
+            f"grid={run.grid}",
             f"dataset={run.dataset.name}",
             f"temperature={run.temperature:g}",
             *self.overrides,

@@ -1,4 +1,4 @@
-"""Where things live on disk outside the repository."""
+"""Where things live on disk."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 ASSETS = Path(__file__).parent / "assets"
+
+
+def record_file(dataset: str, temperature: float, arm: str) -> Path:
+    """Where the records of an arm lie, below the folder of its study's grid."""
+    return Path(dataset, f"t{temperature:g}", f"{arm}.parquet")
 
 
 def cache_dir() -> Path:

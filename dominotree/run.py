@@ -13,8 +13,9 @@ import pandas as pd
 from dominotree.compose import runs_from_command_line
 from dominotree.config import RunConfig
 from dominotree.errors import exit_on_user_error
+from dominotree.paths import record_file
 from dominotree.provenance import git_commit, versions
-from dominotree.records import read_metadata, record_file, write_records
+from dominotree.records import read_metadata, write_records
 from dominotree.tracking import track_run
 
 
@@ -28,7 +29,7 @@ def measure_run(config: RunConfig) -> None:
     from dominotree.measure import measure, resolve_device
     from dominotree.models.target import ATTENTION
 
-    journal = config.folder / "journals" / f"{config.dataset.name}-t{config.temperature:g}-{config.digest}.jsonl"
+    journal = config.folder / "journals" / f"{config.point.replace(' ', '-')}-{config.digest}.jsonl"
     start = time.monotonic()
     records = measure(config, journal)
     metadata = {
@@ -45,14 +46,14 @@ def measure_run(config: RunConfig) -> None:
     for stale in set(paths[0].parent.glob("*.parquet")) - set(paths):
         stale.unlink()  # an arm of an earlier run: only arms of one run are compared
     journal.unlink(missing_ok=True)
-    print(f"\n{config.label}\n{summary(records).to_string()}\nrecords: {paths[0].parent}{_study_left(config)}\n", flush=True)
+    print(f"\n{config.label}\n{summary(records).to_string()}\nrecords: {paths[0].parent}{_grid_left(config)}\n", flush=True)
 
 
 def write_arm(config: RunConfig, rows: pd.DataFrame, metadata: dict[str, Any]) -> Path:
     """Write the records of one arm, log them as one W&B run, and return the file."""
     arm, method = rows.arm.iloc[0], rows.method.iloc[0]
-    path = _record_path(config, config.dataset.name, config.temperature, arm)
-    name = f"{arm} {config.dataset.name} t{config.temperature:g}"
+    path = config.records / record_file(config.dataset.name, config.temperature, arm)
+    name = f"{arm} {config.point}"
     hardware = metadata["hardware"]
     tags = [config.model.name, method, hardware.get("gpu") or hardware["cpu"]]
     with track_run(config.tracking, config.study_name, "measure", name, tags, metadata["config"]) as run:
@@ -76,19 +77,17 @@ def summary(records: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _record_path(config: RunConfig, dataset: str, temperature: float, arm: str) -> Path:
-    return config.folder / "records" / record_file(dataset, temperature, arm)
-
-
-def _study_left(config: RunConfig) -> str:
-    """How many of the study's runs are measured, and how long the others should take."""
+def _grid_left(config: RunConfig) -> str:
+    """How many runs of the grid are measured, and how long the others should take."""
     if config.grid is None:
         return ""
-    points = list(product(config.grid.datasets, config.grid.temperatures))
-    paths = [_record_path(config, *point, config.arms[0].label) for point in points]
+    grid = config.grids[config.grid]
+    points = list(product(grid.datasets, grid.temperatures))
+    paths = [config.records / record_file(*point, config.arms[0].label) for point in points]
     seconds = [read_metadata(path)["seconds"] for path in paths if path.is_file()]
     left = sum(seconds) / len(seconds) * (len(points) - len(seconds))
-    return f"\nstudy {config.study_name}: {len(seconds)} of {len(points)} runs measured, about {left / 60:.0f} min left"
+    done = f"{len(seconds)} of {len(points)} runs measured, about {left / 60:.0f} min left"
+    return f"\nstudy {config.study_name}, grid {config.grid}: {done}"
 
 
 @exit_on_user_error

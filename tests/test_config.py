@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from dominotree.compose import CONF, compose_drafters, compose_run, load_study, 
 from dominotree.config import TrackingConfig, parse
 from dominotree.errors import UserError
 from dominotree.method_names import METHOD_NAMES
+from dominotree.paths import record_file
 from dominotree.prompts import DATASETS
 
 
@@ -59,10 +61,11 @@ def test_every_method_and_dataset_has_a_conf_file():
         ("datset=chat", ["datset", "did you mean dataset?"]),
         ("dataset=chatt", ["dataset", "chatt", "did you mean chat?"]),
         ("dataset=3", ["dataset=3"]),
-        ("dataset.name=gsm", ["dataset", "gsm", "math, code, chat"]),
+        ("dataset.name=gsm", ["dataset", "unknown dataset 'gsm'"]),
         ("model=qwen", ["model", "qwen", "smollm2-135m"]),
         ("model=local", ["model.target"]),
         ("study=dmo", ["study", "did you mean demo?"]),
+        ("grid=main", ["study adhoc has no grid 'main'"]),
         ("arms=[ar,domintree]", ["domintree", "did you mean dominotree?"]),
         ("arms=[ar,ar]", ["ar", "twice"]),
         ("arms=[ddtree,ddtree@32]", ["ddtree@32", "twice"]),
@@ -105,16 +108,75 @@ def test_a_bad_override_is_one_line(overrides, words):
 def test_study():
     study = load_study("demo")
     assert str(study.folder) == "results/demo"
-    assert {(run.dataset.name, run.temperature) for run in study.runs} == {
-        (d, t) for d in ("math", "code", "chat") for t in (0.0, 1.0)
-    }
-    assert study.arms == ("ar", "dflash", "ddtree@8", "caddtree", "domino", "dominotree@8")
+    main = [run for run in study.runs if run.grid == "main"]
+    assert {(run.dataset.name, run.temperature) for run in main} == {(d, t) for d in ("math", "code", "chat") for t in (0.0, 1.0)}
+    assert study.grids["main"].arms == ("ar", "dflash", "ddtree@8", "caddtree", "domino", "dominotree@8")
+
+
+def test_the_record_files_of_a_grid_are_those_that_its_runs_write():
+    study = load_study("demo")
+    for grid in study.grids:
+        runs = [run for run in study.runs if run.grid == grid]
+        written = [run.records / record_file(run.dataset.name, run.temperature, arm.label) for run in runs for arm in run.arms]
+        assert study.record_files(grid) == written
+
+
+def test_grids_of_one_purpose_are_read_together():
+    study = load_study("demo")
+    main = study.grids["main"]
+    others = {"main_8b": replace(main, arms=("ar",)), "maintenance": main}
+    study = replace(study, grids=study.grids | others)
+    files = study.record_files("main")
+    assert [path for path in files if "main_8b" in path.parts] == [
+        study.folder / "records/main_8b" / record_file(d, t, "ar") for d in main.datasets for t in main.temperatures
+    ]
+    assert {path.parts[3] for path in files} == {"main", "main_8b"}
+    assert "did you mean main?" in fault(study.record_files, "mian")
 
 
 def test_a_command_line_makes_the_very_run():
     for study in (load_study("demo"), load_study("demo", "m32", ["method.dominotree.candidate_width=32"])):
-        run = study.runs[-1]
-        assert compose_run(study.command_line(run)) == run
+        for run in {run.grid: run for run in study.runs}.values():
+            assert compose_run(study.command_line(run)) == run
+
+
+def test_a_grid_may_have_sizes_of_its_own_and_an_override_goes_before_them(monkeypatch, tmp_path):
+    conf = tmp_path / "conf"
+    shutil.copytree(CONF, conf)
+    text = (conf / "study/demo.yaml").read_text()
+    small = "grids:\n  small: {datasets: [chat], temperatures: [0.0], arms: [ar], num_prompts: 2, max_new_tokens: 7}\n"
+    (conf / "study/demo.yaml").write_text(text.replace("grids:", small, 1).replace("# each is", "  # each is"))
+    monkeypatch.setattr("dominotree.compose.CONF", conf)
+
+    def sizes(*arguments) -> dict[str, tuple[int | None, int]]:
+        return {run.grid: (run.dataset.num_prompts, run.max_new_tokens) for run in load_study(*arguments).runs}
+
+    assert sizes("demo")["small"] == (2, 7) and sizes("demo")["main"] == (None, 20)
+    changed = sizes("demo", "tiny", ["max_new_tokens=3", "dataset.num_prompts=1"])
+    assert changed["small"] == changed["main"] == (1, 3)
+
+
+def test_how_tables_are_shown_makes_no_other_study():
+    study, plain = load_study("demo", None, ["tables.beside_paper=true"]), load_study("demo")
+    assert study.tables.beside_paper and not plain.tables.beside_paper
+    assert replace(study, tables=plain.tables) == plain
+    assert "tables.beside_paper" in fault(load_study, "demo", None, ["tables.beside_paper=3"])
+
+
+def test_a_study_from_elsewhere_has_grids_and_no_runs(monkeypatch, tmp_path):
+    conf = tmp_path / "conf"
+    shutil.copytree(CONF, conf)
+    (conf / "study/found.yaml").write_text(
+        "# @package _global_\nstudy: found\nsource: found\n"
+        "grids: {main: {datasets: [gsm8k], temperatures: [0.0], arms: [ar, dominotree@16]}}\n"
+    )
+    monkeypatch.setattr("dominotree.compose.CONF", conf)
+    study = load_study("found")
+    assert (study.source, study.runs) == ("found", ())
+    assert study.record_files("main") == [
+        study.folder / "records/main/gsm8k/t0" / f"{arm}.parquet" for arm in ("ar", "dominotree@16")
+    ]
+    assert "not measured" in fault(compose_run, ["study=found"])
 
 
 def test_a_variant_is_kept_apart():
@@ -125,23 +187,27 @@ def test_a_variant_is_kept_apart():
 
 
 def test_a_variant_may_change_the_grid():
-    study = load_study("demo", "cool", ["grid.temperatures=[0.5]", "grid.datasets=[chat]", "grid.arms=[ar,domino]"])
-    assert [run.label for run in study.runs] == ["demo-cool chat t0.5"]
-    assert study.arms == ("ar", "domino")
+    study = load_study(
+        "demo", "cool", ["grids.main.temperatures=[0.5]", "grids.main.datasets=[chat]", "grids.main.arms=[ar,domino]"]
+    )
+    assert [run.label for run in study.runs if run.grid == "main"] == ["demo-cool main chat t0.5"]
+    assert study.grids["main"].arms == ("ar", "domino")
 
 
 @pytest.mark.parametrize(
     "variant, override, words",
     [
         (None, "max_new_tokens=3", ["variant=mine", "max_new_tokens=3"]),
-        ("v", "temperature=1", ["temperature", "grid.temperatures=[0.5]"]),
-        ("v", "dataset=chat", ["dataset", "grid.datasets=[chat]"]),
-        ("v", "arms=[ar]", ["arms", "grid.arms=[ar,dominotree]"]),
-        ("v", "grid.datasets=[foo]", ["foo", "chat"]),
-        ("v", "grid.temperatures=[-1]", ["grid.temperatures", "not -1"]),
-        ("v", "grid.temperatures=[]", ["grid.temperatures", "at least 1"]),
-        ("v", "grid.datsets=[chat]", ["did you mean grid.datasets?"]),
+        ("v", "temperature=1", ["temperature", "grids.main.temperatures=[0.5]"]),
+        ("v", "dataset=chat", ["dataset", "grids.main.datasets=[chat]"]),
+        ("v", "arms=[ar]", ["arms", "grids.main.arms=[ar,dominotree]"]),
+        ("v", "grids.main.datasets=[foo]", ["foo", "chat"]),
+        ("v", "grids.main.temperatures=[-1]", ["grids.main.temperatures", "not -1"]),
+        ("v", "grids.main.temperatures=[]", ["grids.main.temperatures", "at least 1"]),
+        ("v", "grids.main.datsets=[chat]", ["did you mean grids.main.datasets?"]),
+        ("v", "grids.mian.datasets=[chat]", ["did you mean grids.main"]),
         ("v", "study=other", ["--config study="]),
+        ("v", "grid=main", ["grid is not an override"]),
         ("A/b", "max_new_tokens=3", ["variant", "A/b"]),
     ],
 )
@@ -153,6 +219,10 @@ def test_a_bad_study_override_is_one_line(variant, override, words):
 @pytest.mark.parametrize("override", ["temperature=0.5", "arms=[ar]", "max_new_tokens=3"])
 def test_a_run_of_a_study_is_a_point_of_its_grid(override):
     fault(compose_run, ["study=demo", override])
+
+
+def test_a_run_of_a_study_is_of_one_of_its_grids():
+    assert "did you mean main?" in fault(compose_run, ["study=demo", "grid=mian"])
 
 
 def test_snakemake_values_are_coerced_or_refused():

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from dominotree.errors import UserError
-from dominotree.records import read_metadata, read_records, record_file, validate, write_records
+from dominotree.paths import record_file
+from dominotree.records import read_metadata, read_records, validate, write_records
 from tests.synthetic import METADATA, record, study
 
 FRAME = study({"ar": 1.0, "ddtree@32": 2.0}, temperatures=(0.0, 1.0))

@@ -46,18 +46,20 @@ def test_a_run_leaves_a_file_and_a_tracked_run_an_arm(tmp_path, capsys):
 def test_arms_of_an_earlier_run_do_not_stay(monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     for arms in ("[ar,ddtree@16]", "[ar,ddtree@8]"):
-        for run in load_study("demo", "small", [f"grid.arms={arms}", "grid.datasets=[chat]", "grid.temperatures=[0]"]).runs:
+        for run in load_study(
+            "demo", "small", [f"grids.main.arms={arms}", "grids.main.datasets=[chat]", "grids.main.temperatures=[0]"]
+        ).runs[:1]:
             entry.measure_run(run)
-    assert {path.name for path in (run.folder / "records/chat/t0").iterdir()} == {"ar.parquet", "ddtree@8.parquet"}
+    assert {path.name for path in (run.folder / "records/main/chat/t0").iterdir()} == {"ar.parquet", "ddtree@8.parquet"}
 
 
 def test_what_is_left_of_a_study(monkeypatch, capsys):
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    first, second = load_study("demo", "small", ["grid.arms=[ar,domino]", "grid.datasets=[chat]"]).runs
+    first, second = load_study("demo", "small", ["grids.main.arms=[ar,domino]", "grids.main.datasets=[chat]"]).runs[:2]
     entry.measure_run(first)
-    assert "study demo-small: 1 of 2 runs measured, about" in capsys.readouterr().out
+    assert "study demo-small, grid main: 1 of 2 runs measured, about" in capsys.readouterr().out
     entry.measure_run(second)
-    assert "study demo-small: 2 of 2 runs measured, about 0 min left" in capsys.readouterr().out
+    assert "study demo-small, grid main: 2 of 2 runs measured, about 0 min left" in capsys.readouterr().out
 
 
 def test_a_sweep(monkeypatch, tmp_path):
@@ -90,9 +92,8 @@ def test_help_names_groups_and_examples(monkeypatch, capsys):
         call(monkeypatch, "--help")
     assert left.value.code == 0
     printed = capsys.readouterr().out
-    assert (
-        "dataset: chat, code, math" in printed and "method.dominotree.budget=64" in printed and "candidate_width: 64" in printed
-    )
+    for words in ("dataset: ", "chat, code, ", "method.dominotree.budget=64", "candidate_width: 64"):
+        assert words in printed
 
 
 def test_records_that_cannot_be_written_leave_the_journal(monkeypatch):

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from dominotree.compose import load_study
-from dominotree.records import record_file
 from tests import stand_in
 
 ROOT = Path(__file__).parents[1]
-SMALL = ["variant=small", 'overrides=["grid.datasets=[chat]","grid.temperatures=[0.5]","tracking=disabled"]']
+SMALL = ["variant=small", 'overrides=["grids.main.datasets=[chat]","grids.main.temperatures=[0.5]","tracking=disabled"]']
 
 
 @pytest.fixture
@@ -46,11 +45,10 @@ def finish(process: subprocess.Popen) -> str:
 
 def test_dry_run_of_the_default_target(snakemake):
     output = finish(snakemake("--dry-run"))
-    assert re.search(r"^measure +6$", output, re.MULTILINE)
-    study = load_study("demo")
-    for run in study.runs:
-        for arm in run.arms:
-            assert str(study.folder / "records" / record_file(run.dataset.name, run.temperature, arm.label)) in output
+    assert re.search(r"^measure_main +6$", output, re.MULTILINE)
+    assert set(re.findall(r"measure_\w+", output)) == {"measure_main"}
+    for path in load_study("demo").record_files("main"):
+        assert str(path) in output
 
 
 def test_dry_run_of_the_other_targets(snakemake):
@@ -64,7 +62,7 @@ def test_dry_run_of_the_other_targets(snakemake):
     "config, words",
     [
         (["study=dmo"], "did you mean demo?"),
-        (["variant=v", 'overrides=["temperature=1"]'], "grid.temperatures"),
+        (["variant=v", 'overrides=["temperature=1"]'], "grids.main.temperatures"),
         (['overrides=["max_new_tokens=9"]'], "variant=mine"),
         (["variant=v", 'overrides=["method.dominotree.budget=0"]'], "method.dominotree.budget"),
         (["varient=v"], "did you mean variant?"),
@@ -100,5 +98,5 @@ def test_after_a_sigkill_nothing_is_lost_or_measured_twice(snakemake, tmp_path):
     process.wait()
     (tmp_path / "pause").unlink()
     finish(snakemake("table2", "--config", *SMALL))
-    assert measured.read_text().splitlines() == [f"demo-small chat t0.5 chat-{number:02d}" for number in range(4)]
+    assert measured.read_text().splitlines() == [f"demo-small main chat t0.5 chat-{number:02d}" for number in range(4)]
     assert (tmp_path / "results/demo-small/tables/table2.md").is_file()

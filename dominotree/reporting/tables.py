@@ -1,6 +1,6 @@
 """The tables of a study, made from its records.
 
-    python -m dominotree.reporting.tables table2 --records results/demo/records --output results/demo/tables/table2
+    python -m dominotree.reporting.tables table2 --records results/demo/records/main --output results/demo/tables/table2
 
 writes table2.tex, table2.csv and table2.md and prints the last.
 """
@@ -8,6 +8,7 @@ writes table2.tex, table2.csv and table2.md and prints the last.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import product
@@ -18,7 +19,8 @@ import pandas as pd
 from dominotree.config import TrackingConfig, parse
 from dominotree.errors import UserError, exit_on_user_error
 from dominotree.files import atomic_write
-from dominotree.records import read_metadata, read_records, record_file
+from dominotree.paths import record_file
+from dominotree.records import read_metadata, read_records
 from dominotree.reporting.latex import to_latex
 from dominotree.reporting.layout import Cell, Section, Table, number, to_markdown
 from dominotree.reporting.names import arm_title, arms, dataset_title, datasets, families
@@ -164,18 +166,16 @@ def write_table(table: Table, output: Path) -> list[Path]:
 TABLES: dict[str, Callable[[pd.DataFrame, Setting], Table]] = {"table1": table1, "table2": table2}
 
 
-def make_table(name: str, folder: Path, output: Path, chosen: Sequence[str] = ()) -> Table:
-    """Make table `name` from the record files below `folder`, write it, and log it where those records were logged."""
-    paths = sorted(folder.rglob("*.parquet"))
-    if not paths:
-        raise UserError(f"{folder}: no record files; measure the study first")
+def make_table(name: str, places: Sequence[Path], output: Path, chosen: Sequence[str] = ()) -> Table:
+    """Make table `name` from record files, or those below folders, write it, and log it where those records were logged."""
+    paths = [path for place in places for path in _record_files(place)]
     records, setting = read_records(paths), read_setting(paths)
     try:
         table = TABLES[name](select_arms(records, chosen), setting)
     except UserError as error:
-        raise UserError(f"{name} from {folder}: {error}") from None
+        raise UserError(f"{name} from {os.path.commonpath(places)}: {error}") from None
     study, model = records.study.iloc[0], records.model.iloc[0]
-    config = {"records": str(folder), "arms": list(chosen), "draws": DRAWS, "seed": BOOTSTRAP_SEED}
+    config = {"records": os.path.commonpath(places), "arms": list(chosen), "draws": DRAWS, "seed": BOOTSTRAP_SEED}
     tracking = parse(TrackingConfig, read_metadata(paths[0])["config"].get("tracking", {}), "tracking")
     with track_run(tracking, study, "table", f"{name} {study}", [model, setting.hardware], config) as run:
         files = write_table(table, output)
@@ -184,11 +184,28 @@ def make_table(name: str, folder: Path, output: Path, chosen: Sequence[str] = ()
     return table
 
 
+def _record_files(place: Path) -> list[Path]:
+    """A record file itself, or all below a folder."""
+    if not place.is_dir():
+        return [place]
+    paths = sorted(place.rglob("*.parquet"))
+    if not paths:
+        raise UserError(f"{place}: no record files; measure the study first")
+    return paths
+
+
 @exit_on_user_error
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m dominotree.reporting.tables", description=__doc__.splitlines()[0])
     parser.add_argument("table", choices=TABLES)
-    parser.add_argument("--records", type=Path, required=True, metavar="DIR", help="folder of record files, searched in depth")
+    parser.add_argument(
+        "--records",
+        nargs="+",
+        type=Path,
+        required=True,
+        metavar="PATH",
+        help="record files, or folders, searched in depth",
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="PATH", help="written with .tex, .csv and .md added")
     parser.add_argument("--arms", nargs="+", default=(), metavar="ARM", help="of methods with several, the one to take")
     options = parser.parse_args(arguments)

@@ -16,7 +16,8 @@ import pytest
 
 from dominotree.config import TrackingConfig
 from dominotree.errors import UserError
-from dominotree.records import record_file, write_records
+from dominotree.paths import record_file
+from dominotree.records import write_records
 from dominotree.reporting import tables
 from dominotree.reporting.layout import Table
 from dominotree.reporting.notes import Setting
@@ -173,7 +174,7 @@ def test_the_command_writes_three_files_and_prints_one(folder: Path, capsys: pyt
     ("arguments", "fault"),
     [
         (["--arms", "domino@9"], "table2 from .*records: no records of arm domino@9"),
-        (["--records", "nowhere"], "nowhere: no record files"),
+        (["--records", "nowhere"], "nowhere: no such file"),
     ],
 )
 def test_the_command_fails_in_one_line(
@@ -197,7 +198,7 @@ def test_the_command_logs_the_table_where_its_records_were_logged(folder: Path, 
 
     monkeypatch.setattr(tables, "track_run", track_run)
     output = folder.parent / "table1"
-    table = make_table("table1", folder, output)
+    table = make_table("table1", [folder], output)
     assert logged[:5] == [TrackingConfig("disabled"), "demo", "table", "table1 demo", ["tiny", "Some CPU (2 cores, 2 threads)"]]
     run.table.assert_called_once_with("table1", table.data)
     run.artifact.assert_called_once_with("table1 demo", "table", [output.with_suffix(end) for end in (".tex", ".csv", ".md")])
@@ -205,15 +206,15 @@ def test_the_command_logs_the_table_where_its_records_were_logged(folder: Path, 
 
 def test_a_missing_file_is_named(folder: Path) -> None:
     (folder / "code" / "t1" / "domino.parquet").unlink()
-    with pytest.raises(UserError, match=r"records: code/t1/domino.parquet is missing"):
-        make_table("table2", folder, folder.parent / "table2")
+    with pytest.raises(UserError, match=r"table2 from .*records: code/t1/domino.parquet is missing"):
+        make_table("table2", [folder], folder.parent / "table2")
 
 
 def test_files_of_two_machines_are_refused(folder: Path) -> None:
     rows = RECORDS[(RECORDS.dataset == "math") & (RECORDS.arm == "ar") & (RECORDS.temperature == 0)]
     write_records(rows, folder / record_file("math", 0, "ar"), METADATA | {"hardware": HARDWARE | {"cores": 8}})
     with pytest.raises(UserError, match=r"chat/t0/ar.parquet and .*math/t0/ar.parquet differ in dtype or hardware"):
-        make_table("table2", folder, folder.parent / "table2")
+        make_table("table2", [folder], folder.parent / "table2")
 
 
 def test_a_failure_on_the_way_leaves_all_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

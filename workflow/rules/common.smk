@@ -8,6 +8,7 @@ from dominotree.errors import UserError
 from dominotree.models.gguf import DEMO, demo_target_dir
 from dominotree.paths import ASSETS, cache_dir
 from dominotree.provenance import TABLE_SOURCES, TRAINING_SOURCES, source_digest
+from dominotree.reporting.catalogue import TABLES
 
 ENVIRONMENT = "../../environment.yml"
 
@@ -17,7 +18,6 @@ except UserError as error:
     sys.exit(f"error: {error}")
 
 FOLDER = STUDY.folder
-RUNS = {(run.dataset.name, f"{run.temperature:g}"): run for run in STUDY.runs}
 DEMO_TARGET = demo_target_dir() / "model.safetensors"
 CORPUS = cache_dir() / "corpus.jsonl"
 TRAINED = cache_dir() / "drafters"
@@ -26,23 +26,22 @@ TRAINED = cache_dir() / "drafters"
 wildcard_constraints:
     dataset="[^/]+",
     kind="domino|dflash",
-    table="table[0-9]+",
+    table="table[A-Z]?[0-9]+",
     temperature="[0-9.e+-]+",
 
 
-def run_of(wildcards):
-    """The run of the study that a job measures."""
-    return RUNS[wildcards.dataset, wildcards.temperature]
+def record_files(grid, dataset, temperature):
+    """The records of a run, a file an arm; a test holds this and `dominotree.paths.record_file` together."""
+    folder = FOLDER / "records" / grid / dataset / f"t{temperature}"
+    return [folder / f"{arm}.parquet" for arm in STUDY.grids[grid].arms]
 
 
-def target_files(wildcards):
-    """What must be on disk before a run: the demo's target; any other is the user's own or comes from the Hub."""
-    return ancient(DEMO_TARGET) if run_of(wildcards).model.target == DEMO else []
-
-
-def record_files(dataset, temperature):
-    """The records of a run, a file an arm; a test holds this and `dominotree.records.record_file` together."""
-    return [FOLDER / f"records/{dataset}/t{temperature}/{arm}.parquet" for arm in STUDY.arms]
+def records_for(table):
+    """The records that a table reads; one line instead of any job if the study has not what the table needs."""
+    try:
+        return STUDY.record_files(TABLES[table].grid)
+    except UserError as error:
+        sys.exit(f"error: {error}")
 
 
 def table_files(name):

@@ -1,5 +1,13 @@
 # One job a run. It takes all cores, so that nothing else shares the machine; after a kill it goes on from its journal.
 
+RUNS = {(run.grid, run.dataset.name, f"{run.temperature:g}"): run for run in STUDY.runs}
+MODELS, ENGINE = STUDY.runs[0].model, STUDY.runs[0].engine
+
+
+def of_run(grid, what):
+    """`what` of the run of that grid that a job measures."""
+    return lambda wildcards: what(RUNS[grid, wildcards.dataset, wildcards.temperature])
+
 
 rule demo_target:
     output:
@@ -12,20 +20,25 @@ rule demo_target:
         "DOMINOTREE_LOG={log} python -m dominotree.models.gguf"
 
 
-rule measure:
-    input:
-        target_files,
-    output:
-        record_files("{dataset}", "{temperature}"),
-    log:
-        FOLDER / "logs/measure-{dataset}-t{temperature}.log",
-    conda:
-        ENVIRONMENT
-    threads: workflow.cores
-    resources:
-        gpu=lambda wildcards: int(run_of(wildcards).engine.device == "cuda"),
-    params:
-        run=lambda wildcards: shlex.join(STUDY.command_line(run_of(wildcards))),
-        digest=lambda wildcards: run_of(wildcards).digest,
-    shell:
-        "DOMINOTREE_LOG={log} python -m dominotree.run {params.run}"
+for GRID in STUDY.grids:
+
+    rule:
+        name:
+            f"measure_{GRID}"
+        input:
+            # Any other target is the user's own or comes from the Hub.
+            ancient(DEMO_TARGET) if MODELS.target == DEMO else [],
+        output:
+            record_files(GRID, "{dataset}", "{temperature}"),
+        log:
+            FOLDER / f"logs/measure-{GRID}-{{dataset}}-t{{temperature}}.log",
+        conda:
+            ENVIRONMENT
+        threads: workflow.cores
+        resources:
+            gpu=int(ENGINE.device == "cuda"),
+        params:
+            run=of_run(GRID, lambda run: shlex.join(STUDY.command_line(run))),
+            digest=of_run(GRID, lambda run: run.digest),
+        shell:
+            "DOMINOTREE_LOG={log} python -m dominotree.run {params.run}"

@@ -3,7 +3,7 @@
 
 rule table:
     input:
-        [record_files(*run) for run in RUNS],
+        lambda wildcards: records_for(wildcards.table),
     output:
         table_files("{table}"),
     log:
@@ -11,9 +11,7 @@ rule table:
     conda:
         ENVIRONMENT
     params:
-        records=FOLDER / "records",
         stem=lambda wildcards: FOLDER / "tables" / wildcards.table,
         digest=source_digest(TABLE_SOURCES),
     shell:
-        "DOMINOTREE_LOG={log} python -m dominotree.reporting.tables {wildcards.table}"
-        " --records {params.records} --output {params.stem}"
+        "DOMINOTREE_LOG={log} python -m dominotree.reporting.tables {wildcards.table} --output {params.stem} --records {input}"
