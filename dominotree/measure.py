@@ -72,7 +72,8 @@ def measure(config: RunConfig, journal_path: Path) -> pd.DataFrame:
     torch.set_num_threads(config.engine.num_threads)
     max_context = check_models(config)
     tokenizer = load_tokenizer(config.model.target, config.model.revision)
-    prompts = load_dataset(config.dataset.name, config.dataset.num_prompts, _path(config.dataset.path))
+    dataset = config.dataset
+    prompts = load_dataset(dataset.name, dataset.num_prompts, _path(dataset.path), hub=dataset.hub)
     check_lengths(prompts, tokenizer, config.max_new_tokens, max_context)
     with Journal.open(journal_path, config.digest, [arm.label for arm in config.arms]) as journal:
         left = [(i, prompt) for i, prompt in enumerate(prompts) if prompt.id not in journal.done]

@@ -1,20 +1,25 @@
-"""The prompts that methods are measured on: the registry of datasets, and the sets that this repository carries.
+"""The prompts that methods are measured on: the embedded sets, and the paper's eight.
 
-A dataset file holds one conversation a line: `{"id": "chat-09", "family": "chat", "turns": ["...", "..."]}`, the turns
-being the user's; what stands between them is the answer of the method under measurement.
+A file of an embedded set holds one conversation a line: `{"id": "chat-09", "family": "chat", "turns": ["...", "..."]}`, the turns
+being the user's; what stands between them is the answer of the method under measurement. The paper's sets come from the Hub,
+or from a file of JSON lines with the field names of the original.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dominotree.errors import UserError
+from dominotree.prompts.sources import HubSource, fetch_rows, read_rows
+from dominotree.prompts.templates import TEMPLATES, Template
+from dominotree.spelling import hint
 
 FAMILIES = ("math", "code", "chat")
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -31,15 +36,18 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Where a dataset's file is, and how conversations are read from it."""
+    """How rows become conversations: `converse(row, index)` raises `ValueError` saying what is wrong with the row.
 
-    path: Path
-    read: Callable[[Path], list[Conversation]]
+    fields: those that it reads. path: the file of a set that this repository carries.
+    """
+
+    converse: Callable[[Any, int], Conversation]
+    fields: tuple[str, ...]
+    path: Path | None = None
 
 
-def _parse(line: str) -> Conversation:
-    """One line of a dataset file; raises `ValueError` saying what is wrong with it."""
-    row = json.loads(line)
+def _own(row: Any, _: int) -> Conversation:
+    """A row of an embedded set."""
     if not isinstance(row, dict) or row.keys() != {"id", "family", "turns"}:
         raise ValueError("expected an object with id, family and turns")
     if not isinstance(row["id"], str) or row["family"] not in FAMILIES:
@@ -50,16 +58,53 @@ def _parse(line: str) -> Conversation:
     return Conversation(row["id"], row["family"], tuple(turns))
 
 
-def read_conversations(path: Path) -> list[Conversation]:
-    """Read a file of JSON lines. Raises `UserError` naming file and line if one is not a conversation, or an id repeats."""
-    conversations = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); a dataset is a file of JSON lines") from None
-    for number, line in enumerate(lines, 1):
+def _templated(name: str, template: Template, row: Any, index: int) -> Conversation:
+    """A row of one of the paper's sets; its id is its place in the whole set."""
+    if not isinstance(row, dict):
+        raise ValueError("expected an object")
+    return Conversation(f"{name}-{index}", template.family, template.render(row))
+
+
+DATASETS: dict[str, Dataset] = {
+    **{family: Dataset(_own, ("id", "family", "turns"), EMBEDDED / f"{family}.jsonl") for family in FAMILIES},
+    **{name: Dataset(partial(_templated, name, template), template.fields) for name, template in TEMPLATES.items()},
+}
+"""Every known dataset by name. The embedded sets were written for this repository and are not the benchmarks."""
+
+
+def load_dataset(
+    name: str, num_prompts: int | None = None, path: Path | None = None, seed: int = 0, hub: HubSource | None = None
+) -> list[Conversation]:
+    """The conversations of a dataset: from `path`, else from the file that this repository carries, else from `hub`.
+
+    With `num_prompts` fewer than there are, the first so many after shuffling with `seed`, in the order that `datasets` gives
+    with the same seed; else all, as the source has them. Raises `UserError` on an unknown name, a source that cannot be had, a
+    row that does not fit, or if there are fewer conversations than asked for.
+    """
+    if name not in DATASETS:
+        raise UserError(f"unknown dataset '{name}'{hint(name, DATASETS)}")
+    dataset = DATASETS[name]
+    path = path or dataset.path
+    if path:
+        conversations = _read(path, dataset)
+        return [conversations[i] for i in _subset(len(conversations), num_prompts, seed, str(path))]
+    if hub is None:
+        raise UserError(f"dataset {name} has no source; give a file, as in dataset.path=..., or dataset.hub")
+    rows, conversations = fetch_rows(hub, dataset.fields), []
+    for index in _subset(len(rows), num_prompts, seed, hub.repo):
         try:
-            conversations.append(_parse(line))
+            conversations.append(dataset.converse(rows[index], index))
+        except ValueError as error:
+            raise UserError(f"dataset {hub.repo}, row {index}: not a conversation ({error})") from None
+    return conversations
+
+
+def _read(path: Path, dataset: Dataset) -> list[Conversation]:
+    """All conversations of a file. Raises `UserError` naming file and line if one does not fit, or an id repeats."""
+    conversations = []
+    for number, row in read_rows(path):
+        try:
+            conversations.append(dataset.converse(row, number - 1))
         except ValueError as error:
             raise UserError(f"{path}, line {number}: not a conversation ({error})") from None
     repeated = [name for name, count in Counter(c.id for c in conversations).items() if count > 1]
@@ -68,25 +113,10 @@ def read_conversations(path: Path) -> list[Conversation]:
     return conversations
 
 
-DATASETS: dict[str, Dataset] = {family: Dataset(EMBEDDED / f"{family}.jsonl", read_conversations) for family in FAMILIES}
-"""Every known dataset by name. The embedded sets were written for this repository and are not the benchmarks."""
-
-
-def load_dataset(name: str, num_prompts: int | None = None, path: Path | None = None, seed: int = 0) -> list[Conversation]:
-    """The conversations of a dataset, from its own file or from `path`.
-
-    With `num_prompts`, the first so many after shuffling with `seed` (the order that `datasets` gives with the same
-    seed); without it, all, as the file has them. Raises `UserError` on an unknown name, an unreadable file, or if
-    there are fewer conversations than asked for.
-    """
-    if name not in DATASETS:
-        raise UserError(f"unknown dataset '{name}' (known: {', '.join(DATASETS)})")
-    dataset = DATASETS[name]
-    path = path or dataset.path
-    conversations = dataset.read(path)
-    if num_prompts is None:
-        return conversations
-    if not 1 <= num_prompts <= len(conversations):
-        raise UserError(f"{path}: num_prompts={num_prompts} asked for, it has {len(conversations)} conversations")
-    order = np.random.default_rng(seed).permutation(len(conversations))
-    return [conversations[i] for i in order[:num_prompts]]
+def _subset(count: int, wanted: int | None, seed: int, place: str) -> list[int]:
+    """Which of `count` rows to take."""
+    if wanted is None or wanted == count:
+        return list(range(count))
+    if not 1 <= wanted <= count:
+        raise UserError(f"{place}: num_prompts={wanted} asked for, it has {count} conversations")
+    return np.random.default_rng(seed).permutation(count)[:wanted].tolist()

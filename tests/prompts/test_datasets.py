@@ -34,7 +34,7 @@ def test_subset_is_the_shuffled_head() -> None:
     assert more[:4] == few == load_dataset("math", 4, seed=0)
     assert few != load_dataset("math")[:4]
     assert few != load_dataset("math", 4, seed=1)
-    assert sorted(c.id for c in load_dataset("math", 12)) == [c.id for c in load_dataset("math")]
+    assert load_dataset("math", 12) == load_dataset("math")
 
 
 def test_own_file(tmp_path: Path) -> None:
@@ -43,8 +43,10 @@ def test_own_file(tmp_path: Path) -> None:
 
 
 def test_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(UserError, match=f"unknown dataset 'maths'.*{', '.join(DATASETS)}"):
-        load_dataset("maths")
+    with pytest.raises(UserError, match=f"unknown dataset 'xyz'.*{', '.join(DATASETS)}"):
+        load_dataset("xyz")
+    with pytest.raises(UserError, match="unknown dataset 'gsm8'; did you mean gsm8k"):
+        load_dataset("gsm8")
 
 
 @pytest.mark.parametrize("count", [0, -1, 13])
@@ -56,7 +58,6 @@ def test_impossible_number_of_prompts(count: int) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        "not json",
         [],
         {"id": "b", "family": "chat"},
         LINE | {"topic": "sea"},
@@ -72,6 +73,20 @@ def test_bad_line_is_named(tmp_path: Path, bad: object) -> None:
     path = _write(tmp_path / "bad.jsonl", LINE, bad)
     with pytest.raises(UserError, match=r"bad\.jsonl, line 2: not a conversation"):
         load_dataset("chat", path=path)
+
+
+def test_what_is_not_json_is_named(tmp_path: Path) -> None:
+    path = _write(tmp_path / "bad.jsonl", LINE, "not json")
+    with pytest.raises(UserError, match=r"bad\.jsonl, line 2: not JSON"):
+        load_dataset("chat", path=path)
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\x85"])
+def test_a_line_separator_within_a_text_ends_no_line(tmp_path: Path, separator: str) -> None:
+    text = f"One.{separator}Two."
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps(LINE | {"turns": [text]}, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert load_dataset("chat", path=path)[0].turns == (text,)
 
 
 def test_repeated_id_is_named(tmp_path: Path) -> None:

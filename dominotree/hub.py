@@ -1,0 +1,47 @@
+"""What lies on the Hugging Face Hub: a repository's files at one commit. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from dominotree.errors import UserError
+
+Kind = Literal["model", "dataset"]
+IN_EVERY_REPOSITORY = ".gitattributes"
+
+
+def fetch(repo: str, revision: str, patterns: Sequence[str], kind: Kind = "model") -> Path:
+    """The folder of a repository's files that match `patterns`, downloaded where the cache lacks them.
+
+    revision: a branch, a tag or a commit. The folder's name is the commit that it stands for. Raises `UserError` if there is
+    no such repository or revision, or neither a connection nor a copy in the cache.
+    """
+    # Imported here, because only what comes from the Hub needs it.
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    place = f"{kind} {repo}"
+    try:
+        return Path(snapshot_download(repo, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
+    except RevisionNotFoundError:
+        raise UserError(f"{place}: the Hub has no revision '{revision}' of it") from None
+    except RepositoryNotFoundError:
+        raise UserError(f"{place}: not on the Hub, or not open to you; check the name, or log in with `hf auth login`") from None
+    except HFValidationError:
+        raise UserError(f"{place}: not a name on the Hub, which is of the form owner/name") from None
+    except HfHubHTTPError as error:
+        raise UserError(f"{place}: the Hub did not give it ({' '.join(str(error).split())})") from None
+    except OSError:
+        raise UserError(f"{place}: not in the cache, and the Hub cannot be reached; check the connection") from None
+
+
+def resolve(repo: str, revision: str, kind: Kind = "model") -> str:
+    """The commit that `revision` stands for, at the last time that the Hub could be asked. Raises as `fetch` does."""
+    return fetch(repo, revision, [IN_EVERY_REPOSITORY], kind).name
+
+
+def commit_of(folder: Path) -> str | None:
+    """The commit of a folder that `fetch` gave; None for any other folder."""
+    return folder.name if folder.parent.name == "snapshots" else None
