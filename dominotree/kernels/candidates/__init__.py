@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from dominotree.kernels.candidates.reference import score_candidates as reference
+from dominotree.kernels.dispatch import on_gpu
 
 MAX_CANDIDATES = 1024
 """The widest set that the kernel takes; wider ones, as the full vocabulary, are scored by the reference on CUDA too."""
@@ -24,7 +25,7 @@ def score_candidates(
     log-probability -inf, also where all of a lane's are dead. Log-probabilities are float32, or float64 for float64.
     Half-precision products accumulate in fp32. M above `MAX_CANDIDATES` is scored by the reference on every device.
     """
-    if states.is_cuda and base.shape[1] <= MAX_CANDIDATES:
+    if on_gpu(states) and base.shape[1] <= MAX_CANDIDATES:
         from dominotree.kernels.candidates.kernel import score_candidates as fused
 
         return fused(states, from_state, from_z, base, rows, tail, children)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from dominotree.kernels.compaction.reference import compact_cache as reference
+from dominotree.kernels.dispatch import on_gpu
 
 
 def compact_cache(cache: Tensor, lengths: Tensor, rows: Tensor, counts: Tensor) -> None:
@@ -14,7 +15,7 @@ def compact_cache(cache: Tensor, lengths: Tensor, rows: Tensor, counts: Tensor) 
     the block stands. rows [R, P] int64: slots in the block, strictly rising, so rows[i] >= i. counts [R] int64: how many of
     them count. For i < counts slot lengths + i gets what stood at lengths + rows[i].
     """
-    if cache.is_cuda:
+    if on_gpu(cache):
         from dominotree.kernels.compaction.kernel import compact_cache as fused
 
         fused(cache, lengths, rows, counts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from dominotree.kernels.dispatch import on_gpu
 from dominotree.kernels.gru.reference import gru_step as reference
 
 
@@ -14,7 +15,7 @@ def gru_step(inputs: Tensor, rows: Tensor, states: Tensor, parents: Tensor, weig
     children's rows of it. states [R, m, G]: those of the depth above. parents [R, n] int64: which of them is whose.
     weight_hh [3G, G]. Gates in torch's order reset, update, new; no biases. Half precision is computed in fp32.
     """
-    if states.is_cuda:
+    if on_gpu(states):
         from dominotree.kernels.gru.kernel import gru_step as fused
 
         return fused(inputs, rows, states, parents, weight_hh)

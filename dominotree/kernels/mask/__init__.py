@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dominotree.kernels.dispatch import on_gpu
 from dominotree.kernels.mask.reference import tree_mask as reference
 
 
@@ -16,7 +17,7 @@ def tree_mask(parents: Tensor, valid: Tensor, lengths: Tensor, width: int, max_d
     max_depth: no node is deeper. Row 0 is the root, row i + 1 is node i. A row sees its request's context, the root, its
     ancestors and itself; a dead leaf the context, the root and itself, so that no row is fully masked.
     """
-    if parents.is_cuda:
+    if on_gpu(parents):
         from dominotree.kernels.mask.kernel import tree_mask as fused
 
         return fused(parents, valid, lengths, width, max_depth, dtype)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from dominotree.kernels.dispatch import on_gpu
 from dominotree.kernels.selection.reference import select_tree as reference
 
 
@@ -30,7 +31,7 @@ def select_tree(scores: Tensor, tokens: Tensor, parents: Tensor, depths: Tensor,
     place in the ledger, lower than the own place, -1 for the root. depths [L] int64. log_probs [R, L]. Of equal scores the
     lower place comes first, so that a parent is always in, and before its children.
     """
-    if scores.is_cuda:
+    if on_gpu(scores):
         from dominotree.kernels.selection.kernel import select_tree as fused
 
         return SelectedTrees(*fused(scores, tokens, parents, depths, log_probs, budget))
