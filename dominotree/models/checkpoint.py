@@ -8,6 +8,7 @@ only, and never remote code.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,71 +24,152 @@ from dominotree.models.drafter import DRAFTERS, DFlashDrafter, DrafterConfig, Dr
 DOMINO_PROJECTORS = ("domino", "causal_v5")
 HEAD_PREFIXES = ("logit_head.", "domino_head.")
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+NEUTRAL = {
+    "attention_bias": False,
+    "causal": False,
+    "final_logit_softcapping": None,
+    "hidden_act": "silu",
+    "input_embedding_scale": 1.0,
+    "is_causal": False,
+    "mlp_bias": False,
+    "model_type": "qwen3",
+    "output_multiplier": 1.0,
+    "partial_rotary_factor": 1.0,
+    "quantization_config": None,
+    "use_bias_gate": False,
+}
+"""Keys that make another network of a drafter, each with the value at which it is this one."""
+
+SPECIAL = (
+    "block_size",
+    "emb_dim",
+    "gru_hidden_dim",
+    "mask_token",
+    "mask_token_id",
+    "num_target_layers",
+    "projector_type",
+    "pure_draft_prefix_len",
+    "shift_label",
+    "target_layer_ids",
+)
+"""What dflash_config may say; any of it may stand beside dflash_config instead, as it does in older checkpoints."""
 
 
-def _get(table: dict[str, Any], key: str, path: Path, *elsewhere: dict[str, Any]) -> Any:
-    for place in (table, *elsewhere):
-        if place.get(key) is not None:
-            return place[key]
-    raise UserError(f"{path}: '{key}' is missing; this is not a DFlash or Domino drafter's config")
+@dataclass(frozen=True)
+class _Raw:
+    """A checkpoint's config.json, as it was read; `path` is named in errors."""
+
+    top: dict[str, Any]
+    special: dict[str, Any]
+    path: Path
+
+    def find(self, key: str, *elsewhere: dict[str, Any]) -> Any:
+        """The value of `key`, wherever it stands, or None. Raises `UserError` if two places disagree."""
+        found = [table[key] for table in (self.special, self.top, *elsewhere) if table.get(key) is not None]
+        if any(value != found[0] for value in found):
+            raise UserError(f"{self.path}: '{key}' has two values, {found[0]} and {found[1]}")
+        return found[0] if found else None
+
+    def get(self, key: str, *elsewhere: dict[str, Any]) -> Any:
+        """The value of `key`; raises `UserError` if it is missing."""
+        value = self.find(key, *elsewhere)
+        if value is None:
+            raise UserError(f"{self.path}: '{key}' is missing; this is not a DFlash or Domino drafter's config")
+        return value
+
+    def whole(self, key: str, least: int = 1) -> int:
+        value = self.get(key)
+        if type(value) is not int or value < least:
+            raise UserError(f"{self.path}: {key} should be a whole number of at least {least}, not {value}")
+        return value
+
+    def positive(self, key: str, *elsewhere: dict[str, Any]) -> float:
+        value = self.get(key, *elsewhere)
+        if type(value) not in (int, float) or not value > 0:
+            raise UserError(f"{self.path}: {key} should be a number above 0, not {value}")
+        return float(value)
+
+    def target_layers(self) -> tuple[int, ...]:
+        layers, count = self.get("target_layer_ids"), self.whole("num_target_layers")
+        if not isinstance(layers, list) or not layers or not all(type(i) is int and 0 <= i < count for i in layers):
+            raise UserError(f"{self.path}: target_layer_ids {layers} do not fit {count} target layers")
+        return tuple(layers)
+
+    def refuse_another_network(self) -> None:
+        """Raise `UserError` on a key that asks for what this drafter does not compute."""
+        for key, neutral in NEUTRAL.items():
+            value = self.find(key)
+            if value is not None and value != neutral:
+                raise UserError(f"{self.path}: {key}={json.dumps(value)} makes another network, which this drafter is not")
+        for key, value in self.special.items():
+            if key not in (*SPECIAL, *NEUTRAL) and value not in (None, False):
+                raise UserError(f"{self.path}: dflash_config has an unknown key '{key}', which may make another network")
+
+    def refuse_sliding_window(self) -> None:
+        layers, kinds = self.whole("num_hidden_layers"), self.find("layer_types")
+        if kinds is not None and (not isinstance(kinds, list) or len(kinds) != layers):
+            raise UserError(f"{self.path}: layer_types does not name the kinds of {layers} layers")
+        others = sorted(set(map(str, kinds or ())) - {"full_attention"})
+        if others or self.find("use_sliding_window"):
+            kind = others[0] if others else "use_sliding_window"
+            raise UserError(f"{self.path}: {kind} needs a sliding window, and this drafter attends to its whole context")
+
+    def rope_theta(self) -> float:
+        rope = self.find("rope_parameters") or self.find("rope_scaling") or {}
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0:
+            raise UserError(f"{self.path}: rotary scaling {json.dumps(rope)} is not supported in a drafter (only the default)")
+        return self.positive("rope_theta", rope)
 
 
-def _rope_theta(raw: dict[str, Any], path: Path) -> float:
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise UserError(f"{path}: rotary scaling '{kind}' is not supported in a drafter (only the default)")
-    return float(_get(raw, "rope_theta", path, rope))
+def parse_config(top: dict[str, Any], path: Path) -> DrafterConfig:
+    """A checkpoint's config.json as a `DrafterConfig`; `path` is named in errors.
 
-
-def _refuse_sliding_window(raw: dict[str, Any], path: Path) -> None:
-    kinds = set(raw.get("layer_types") or ["full_attention"])
-    if kinds != {"full_attention"} or raw.get("use_sliding_window"):
-        raise UserError(f"{path}: layers {sorted(kinds)} need sliding-window attention, which this drafter does not have")
-
-
-def parse_config(raw: dict[str, Any], path: Path) -> DrafterConfig:
-    """A checkpoint's raw config.json as a `DrafterConfig`; `path` is named in errors.
-
-    Raises `UserError` on a missing key, an unknown projector, sliding-window layers or a scaled rotary embedding.
+    What names remote code (auto_map) is passed over, never run. Raises `UserError` on a missing key or one with two values, an
+    unknown projector, the other label convention, and on whatever makes another network: sliding windows, scaled rotary
+    embeddings, biases, another activation.
     """
-    special = _get(raw, "dflash_config", path)
-    projector = special.get("projector_type")
+    if not isinstance(top, dict) or not isinstance(top.get("dflash_config"), dict):
+        raise UserError(f"{path}: 'dflash_config' is missing; this is not a DFlash or Domino drafter's config")
+    raw = _Raw(top, top["dflash_config"], path)
+    projector = raw.find("projector_type")
     if projector is not None and projector not in DOMINO_PROJECTORS:
         raise UserError(f"{path}: unknown projector_type '{projector}' (known: {', '.join(DOMINO_PROJECTORS)}, or none)")
     kind: DrafterKind = "dflash" if projector is None else "domino"
-    _refuse_sliding_window(raw, path)
-    shift_label = bool(special.get("shift_label", False))
+    raw.refuse_another_network()
+    raw.refuse_sliding_window()
+    shift_label = bool(raw.find("shift_label"))
     if shift_label != (kind == "domino"):
         raise UserError(
             f"{path}: shift_label={str(shift_label).lower()} does not belong to a {kind} drafter; "
             "read under the wrong label convention it would draft at tau 1"
         )
-    heads = int(_get(raw, "num_attention_heads", path))
-    hidden = int(_get(raw, "hidden_size", path))
     head = {}
     if kind == "domino":
         head = {
-            "pure_draft_prefix_len": int(_get(special, "pure_draft_prefix_len", path, raw)),
-            "gru_hidden_dim": int(_get(special, "gru_hidden_dim", path, raw)),
-            "emb_dim": int(_get(special, "emb_dim", path, raw)),
+            "pure_draft_prefix_len": raw.whole("pure_draft_prefix_len", 0),
+            "gru_hidden_dim": raw.whole("gru_hidden_dim"),
+            "emb_dim": raw.whole("emb_dim"),
         }
     config = DrafterConfig(
         kind=kind,
-        hidden_size=hidden,
-        intermediate_size=int(_get(raw, "intermediate_size", path)),
-        num_hidden_layers=int(_get(raw, "num_hidden_layers", path)),
-        num_attention_heads=heads,
-        num_key_value_heads=int(_get(raw, "num_key_value_heads", path)),
-        head_dim=int(raw.get("head_dim") or hidden // heads),
-        vocab_size=int(_get(raw, "vocab_size", path)),
-        max_position_embeddings=int(_get(raw, "max_position_embeddings", path)),
-        rms_norm_eps=float(_get(raw, "rms_norm_eps", path)),
-        rope_theta=_rope_theta(raw, path),
-        block_size=int(_get(special, "block_size", path, raw)),
-        mask_token_id=int(_get(special, "mask_token_id", path)),
-        target_layer_ids=tuple(int(i) for i in _get(special, "target_layer_ids", path)),
-        num_target_layers=int(_get(raw, "num_target_layers", path)),
+        hidden_size=raw.whole("hidden_size"),
+        intermediate_size=raw.whole("intermediate_size"),
+        num_hidden_layers=raw.whole("num_hidden_layers"),
+        num_attention_heads=raw.whole("num_attention_heads"),
+        num_key_value_heads=raw.whole("num_key_value_heads"),
+        head_dim=raw.whole("head_dim", 2),
+        vocab_size=raw.whole("vocab_size"),
+        max_position_embeddings=raw.whole("max_position_embeddings"),
+        rms_norm_eps=raw.positive("rms_norm_eps"),
+        rope_theta=raw.rope_theta(),
+        block_size=raw.whole("block_size", 2),
+        mask_token_id=raw.whole("mask_token_id", 0),
+        target_layer_ids=raw.target_layers(),
+        num_target_layers=raw.whole("num_target_layers"),
         shift_label=shift_label,
         **head,
     )
@@ -96,34 +178,41 @@ def parse_config(raw: dict[str, Any], path: Path) -> DrafterConfig:
 
 
 def _check_ranges(config: DrafterConfig, path: Path) -> None:
-    if config.block_size < 2:
-        raise UserError(f"{path}: block_size {config.block_size} leaves nothing to draft (at least 2)")
-    if not 0 <= config.mask_token_id < config.vocab_size:
+    if config.mask_token_id >= config.vocab_size:
         raise UserError(f"{path}: mask_token_id {config.mask_token_id} is outside the vocabulary of {config.vocab_size}")
-    layers, count = list(config.target_layer_ids), config.num_target_layers
-    if not layers or not all(0 <= layer < count for layer in layers):
-        raise UserError(f"{path}: target_layer_ids {layers} do not fit {count} target layers")
+    if config.num_attention_heads % config.num_key_value_heads:
+        heads = f"{config.num_attention_heads} attention heads"
+        raise UserError(f"{path}: {heads} cannot share num_key_value_heads={config.num_key_value_heads}")
+    if config.pure_draft_prefix_len > config.block_size:
+        raise UserError(f"{path}: pure_draft_prefix_len {config.pure_draft_prefix_len} exceeds block_size {config.block_size}")
 
 
 def read_config(directory: Path) -> DrafterConfig:
     """Read and check `directory`/config.json."""
     path = directory / CONFIG
+    if not path.is_file():
+        raise UserError(f"{directory}: no {CONFIG} there; a drafter checkpoint is a folder with {CONFIG} and {WEIGHTS}")
+    return parse_config(_read_json(path), path)
+
+
+def _read_json(path: Path) -> Any:
     try:
-        raw = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"{directory}: no {CONFIG} there; a drafter checkpoint is a folder with {CONFIG} and {WEIGHTS}") from None
-    except json.JSONDecodeError as error:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise UserError(f"{path}: not valid JSON ({error})") from None
-    return parse_config(raw, path)
 
 
 def _weight_files(directory: Path) -> list[Path]:
+    """The files of a checkpoint's tensors: the shards that its index names, or the one file."""
     if (directory / INDEX).is_file():
-        names = json.loads((directory / INDEX).read_text())["weight_map"].values()
-        return [directory / name for name in sorted(set(names))]
+        index = _read_json(directory / INDEX)
+        names = set(index.get("weight_map", {}).values()) if isinstance(index, dict) else set()
+        if not names or not all(isinstance(name, str) and name == Path(name).name for name in names):
+            raise UserError(f"{directory / INDEX}: its weight_map does not name the files of this folder")
+        return [directory / name for name in sorted(names)]
     if (directory / WEIGHTS).is_file():
         return [directory / WEIGHTS]
-    pickles = sorted(p.name for p in directory.glob("*") if p.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"))
+    pickles = sorted(path.name for path in directory.glob("*") if path.suffix in PICKLES)
     if pickles:
         raise UserError(f"{directory}: {pickles[0]} is a pickle, which can run code when read; convert it to {WEIGHTS}")
     raise UserError(f"{directory}: no {WEIGHTS} there")
@@ -136,11 +225,16 @@ def _canonical(key: str) -> str:
 
 
 def _read_tensors(directory: Path) -> dict[str, Tensor]:
+    """All tensors by today's keys. Raises `UserError` if a file cannot be read or two hold the same tensor."""
     tensors: dict[str, Tensor] = {}
     for path in _weight_files(directory):
+        if path.suffix != ".safetensors":
+            raise UserError(f"{path}: only safetensors are read; convert it")
         try:
             with safe_open(path, framework="pt") as file:
                 for key in file.keys():  # noqa: SIM118 (no mapping: it has no iterator)
+                    if _canonical(key) in tensors:
+                        raise UserError(f"{path}: {key} is there twice")
                     tensors[_canonical(key)] = file.get_tensor(key)
         except (SafetensorError, OSError) as error:
             raise UserError(f"{path}: cannot be read as safetensors ({error}); truncated or another format?") from None
@@ -148,15 +242,17 @@ def _read_tensors(directory: Path) -> dict[str, Tensor]:
 
 
 def _check_tensors(tensors: dict[str, Tensor], expected: dict[str, Tensor], directory: Path) -> None:
-    missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
-    if missing or unexpected:
-        raise UserError(f"{directory}: tensors missing: {missing or 'none'}; unexpected: {unexpected or 'none'}")
+    """Raise `UserError` naming the first tensor that is missing, unexpected, misshaped or quantised."""
+    for what, keys in (("missing", expected.keys() - tensors.keys()), ("unexpected", tensors.keys() - expected.keys())):
+        if keys:
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            raise UserError(f"{directory}: tensor {what}: {min(keys)}{more}; config.json asks for {len(expected)} tensors")
     for key, tensor in tensors.items():
         shape, wanted = list(tensor.shape), list(expected[key].shape)
         if shape != wanted:
             raise UserError(f"{directory}: {key} has shape {shape}, config.json asks for {wanted}")
-        if not tensor.is_floating_point():
-            raise UserError(f"{directory}: {key} is {tensor.dtype}, not a floating-point tensor")
+        if tensor.dtype not in DTYPES:
+            raise UserError(f"{directory}: {key} is {tensor.dtype}, not of {', '.join(map(str, DTYPES))}")
 
 
 def load_drafter(directory: Path, kind: DrafterKind, dtype: torch.dtype, device: torch.device) -> DFlashDrafter:

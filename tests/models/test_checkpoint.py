@@ -99,15 +99,55 @@ def test_older_config_spellings(tmp_path):
     assert read_config(folder) == tiny_config("domino")
 
 
-def test_shards(tmp_path):
-    folder = save(tmp_path, "domino")
+def shard(folder: Path) -> dict[str, str]:
+    """Split a checkpoint into two files with an index; returns the index's map."""
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    files = {key: f"model-{i % 2}.safetensors" for i, key in enumerate(tensors)}
+    files = {key: f"model-0000{i % 2 + 1}-of-00002.safetensors" for i, key in enumerate(tensors)}
     for name in set(files.values()):
         save_file({k: t for k, t in tensors.items() if files[k] == name}, folder / name)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
-    assert load_drafter(folder, "domino", torch.float32, CPU).state_dict().keys() == DOMINO_KEYS
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    return files
+
+
+def test_shards(tmp_path):
+    folder = save(tmp_path, "domino")
+    shard(folder)
+    read = load_drafter(folder, "domino", torch.float32, CPU).state_dict()
+    assert all(torch.equal(tensor, read[key]) for key, tensor in tiny_drafter("domino").state_dict().items())
+    assert read.keys() == DOMINO_KEYS
+
+
+def test_missing_shard(tmp_path):
+    folder = save(tmp_path, "domino")
+    shard(folder)
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    refused(folder, "domino", "model-00002-of-00002.safetensors")
+
+
+def test_a_tensor_in_two_shards(tmp_path):
+    folder = save(tmp_path, "domino")
+    shard(folder)
+    path = folder / "model-00002-of-00002.safetensors"
+    save_file(load_file(path) | {"logit_head.embed_proj.0.weight": torch.zeros(6, 44)}, path)
+    first = folder / "model-00001-of-00002.safetensors"
+    save_file(load_file(first) | {"embed_proj.0.weight": torch.zeros(6, 44)}, first)
+    refused(folder, "domino", "embed_proj.0.weight is there twice")
+
+
+@pytest.mark.parametrize(
+    "index", ["{", "[]", "{}", '{"weight_map": {"fc.weight": "../model.safetensors"}}', '{"weight_map": {"fc.weight": 3}}']
+)
+def test_broken_index(tmp_path, index):
+    folder = save(tmp_path, "dflash")
+    (folder / "model.safetensors.index.json").write_text(index)
+    refused(folder, "dflash", "model.safetensors.index.json")
+
+
+def test_an_index_of_pickles(tmp_path):
+    folder = save(tmp_path, "dflash")
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"fc.weight": "pytorch_model.bin"}}')
+    refused(folder, "dflash", "pytorch_model.bin", "only safetensors")
 
 
 def test_other_kind(tmp_path):
@@ -132,9 +172,34 @@ def test_wrong_label_convention(tmp_path, kind, value):
         ({"hidden_size": None}, "hidden_size"),
         ({"target_layer_ids": [0, 99]}, "target_layer_ids"),
         ({"target_layer_ids": []}, "target_layer_ids"),
+        ({"target_layer_ids": 3}, "target_layer_ids"),
         ({"mask_token_id": 10_000}, "mask_token_id"),
         ({"block_size": 1}, "block_size"),
         ({"gru_hidden_dim": None}, "gru_hidden_dim"),
+        ({"hidden_size": "32"}, "hidden_size"),
+        ({"hidden_size": True}, "hidden_size"),
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"rms_norm_eps": 0}, "rms_norm_eps"),
+        ({"rope_theta": None}, "rope_theta"),
+        ({"head_dim": None}, "head_dim"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads"),
+        ({"pure_draft_prefix_len": 7}, "pure_draft_prefix_len"),
+        ({"layer_types": ["full_attention"]}, "layer_types"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "linear"),
+        ({"rope_scaling": {"type": "dynamic"}}, "dynamic"),
+        ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        ({"rope_parameters": {"rope_theta": 1e6}}, "rope_theta"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"mlp_bias": True}, "mlp_bias"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"model_type": "llama"}, "model_type"),
+        ({"is_causal": True}, "is_causal"),
+        ({"quantization_config": {"bits": 8}}, "quantization_config"),
+        ({"special_final_logit_softcapping": 20.0}, "final_logit_softcapping"),
+        ({"special_output_multiplier": 0.2}, "output_multiplier"),
+        ({"special_input_embedding_scale": 2.0}, "input_embedding_scale"),
+        ({"special_use_bias_gate": True}, "use_bias_gate"),
+        ({"special_conv_kernel_size": 2}, "conv_kernel_size"),
     ],
 )
 def test_config_that_does_not_fit(tmp_path, changes, word):
@@ -143,11 +208,38 @@ def test_config_that_does_not_fit(tmp_path, changes, word):
     refused(folder, "domino", word)
 
 
+def test_two_values_of_one_key(tmp_path):
+    folder = save(tmp_path, "domino")
+    raw = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(raw | {"emb_dim": 7}))
+    refused(folder, "domino", "'emb_dim' has two values, 6 and 7")
+
+
+@pytest.mark.parametrize("raw", [[], {}, {"dflash_config": 3}])
+def test_another_config(tmp_path, raw):
+    folder = save(tmp_path, "dflash")
+    (folder / "config.json").write_text(json.dumps(raw))
+    refused(folder, "dflash", "dflash_config")
+
+
+def test_remote_code_is_passed_over(tmp_path):
+    folder = save(tmp_path, "dflash")
+    edit_config(folder, auto_map={"AutoModel": "dflash.DFlashDraftModel"})
+    (folder / "dflash.py").write_text("raise SystemExit('remote code ran')")
+    assert load_drafter(folder, "dflash", torch.float32, CPU).state_dict().keys() == DFLASH_KEYS
+
+
 @pytest.mark.parametrize("key", ["fc.weight", "layers.1.self_attn.k_norm.weight", "embed_proj.2.weight"])
 def test_missing_tensor(tmp_path, key):
     folder = save(tmp_path, "domino")
     edit_tensors(folder, lambda tensors: tensors.pop(key))
-    refused(folder, "domino", "missing", key)
+    refused(folder, "domino", f"missing: {key};", "29 tensors")
+
+
+def test_many_missing_tensors_are_one_line(tmp_path):
+    folder = save(tmp_path, "domino")
+    edit_tensors(folder, lambda tensors: [tensors.pop(key) for key in list(tensors) if key.startswith("layers.1.")])
+    refused(folder, "domino", "missing: layers.1.input_layernorm.weight and 10 more;")
 
 
 def test_unexpected_tensor(tmp_path):
@@ -162,10 +254,11 @@ def test_misshaped_tensor(tmp_path):
     refused(folder, "dflash", "fc.weight", "[32, 32]", "[32, 64]")
 
 
-def test_integer_tensor(tmp_path):
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float8_e4m3fn])
+def test_quantised_tensor(tmp_path, dtype):
     folder = save(tmp_path, "dflash")
-    edit_tensors(folder, lambda tensors: tensors.update({"norm.weight": torch.zeros(32, dtype=torch.int64)}))
-    refused(folder, "dflash", "norm.weight", "int64")
+    edit_tensors(folder, lambda tensors: tensors.update({"norm.weight": torch.zeros(32).to(dtype)}))
+    refused(folder, "dflash", "norm.weight", str(dtype))
 
 
 def test_pickle_is_never_opened(tmp_path):
