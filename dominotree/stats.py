@@ -1,14 +1,15 @@
-"""Comparison of two arms: the ratio of their mean throughputs, with an interval from a paired, stratified, clustered bootstrap.
+"""Comparison of arms: the ratio of their mean throughputs, with an interval from a paired bootstrap.
 
-Rows are paired by prompt-turn, strata are the datasets, clusters the conversations: a draw takes from every dataset as many
-conversations as it has, with replacement, and with a conversation come all its turns in both arms. What a draw needs is how
-often it takes each conversation, not copies of rows: the pooled sums of all draws are one product of matrices a stratum.
+Rows are paired by prompt-turn. A draw takes from every stratum (dataset) as many units (conversations, with all their turns) as
+it has, with replacement, and with a unit come both arms. What a draw needs is how often it takes each unit, not copies of rows:
+the pooled sums of all draws are one product of matrices a stratum, for any number of comparisons at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -18,69 +19,226 @@ from dominotree.errors import UserError
 BOOTSTRAP_SEED = 20260708
 DRAWS = 10_000
 CONFIDENCE = 0.95
+TAIL = (1 - CONFIDENCE) / 2
+PLACE = ["temperature", "dataset", "conversation", "turn"]
+"""What names a prompt-turn at a temperature."""
+
+CELLS_AT_ONCE = 1 << 20
+"""Draws times units that are held in memory together: 8 MB."""
+
+Metric = Literal["throughput", "speedup"]
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """What a draw takes with replacement.
+
+    unit: whole conversations, since their turns depend on each other, or single rows. stratified: from each dataset as many as it
+    has, or from all rows together, as many as there are.
+    """
+
+    unit: Literal["conversation", "row"] = "conversation"
+    stratified: bool = True
+
+
+PROTOCOL = Resampling()
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A statistic of paired rows with its percentile interval; `rows` counts the pairs that it rests on."""
+    """A change in per cent with its percentile interval; `rows` counts the pairs that it rests on.
+
+    metric: what is compared, tokens a second of arms of one run, or speedups over the AR of each arm's own run.
+    """
 
     point: float
     low: float
     high: float
     rows: int
+    metric: Metric = "throughput"
+
+
+# --- rows side by side ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Tokens a second and run of every arm (columns) on every prompt-turn (index: PLACE, sorted); NaN without a record.
+
+    ar: the arms of plain decoding, one a run.
+    """
+
+    tps: pd.DataFrame
+    run: pd.DataFrame
+    ar: tuple[str, ...]
+
+
+def _side_by_side(records: pd.DataFrame) -> _Rows:
+    if records.duplicated([*PLACE, "arm"]).any():
+        raise ValueError("records of several studies or models; compare one at a time")
+    wide = records.pivot(index=PLACE, columns="arm", values=["tps", "run"])
+    return _Rows(wide["tps"].astype(float), wide["run"], tuple(records.arm[records.method == "ar"].unique()))
+
+
+def _column(frame: pd.DataFrame, arm: str) -> pd.Series:
+    if arm not in frame:
+        raise UserError(f"no records of arm {arm}; the arms are {', '.join(sorted(frame))}")
+    return frame[arm]
+
+
+def _pair(rows: _Rows, arm: str, baseline: str) -> tuple[pd.DataFrame, Metric]:
+    """Two arms on the prompt-turns where both have a throughput: columns `arm` and `baseline`, index PLACE."""
+    runs = pd.DataFrame({"arm": _column(rows.run, arm), "baseline": _column(rows.run, baseline)}).dropna(how="all")
+    alone = runs.index[runs.isna().any(axis=1)]
+    for _, dataset, conversation, turn in alone:
+        row = f"{dataset}, conversation {conversation}, turn {turn}"
+        raise UserError(f"{row}: a record of only one of {arm} and {baseline}; measure the run again")
+    apart = runs.index[runs.arm != runs.baseline]
+    values = rows.tps[[arm, baseline]]
+    if len(apart):
+        own = [_own_ar(rows, name) for name in (arm, baseline)]
+        if None in own:
+            place = f"{apart[0][1]} at temperature {apart[0][0]:g}"
+            both = " and ".join(sorted([arm, baseline]))
+            raise UserError(f"{place}: {both} come from different runs; measure them in one to compare them")
+        values = values / rows.tps[own].to_numpy()
+    pairs = values.set_axis(["arm", "baseline"], axis=1).reindex(runs.index).dropna()
+    if pairs.empty:
+        raise UserError(f"{arm} and {baseline}: no prompt with output in both; ask for other prompts")
+    return pairs, "speedup" if len(apart) else "throughput"
+
+
+def _own_ar(rows: _Rows, arm: str) -> str | None:
+    """The AR of the run that `arm` is from, on all of its rows; None if there is none."""
+    own = rows.run[arm]
+    return next((ar for ar in rows.ar if (rows.run[ar] == own)[own.notna()].all()), None)
 
 
 def pair(records: pd.DataFrame, arm: str, baseline: str) -> pd.DataFrame:
-    """Tokens a second of two arms, matched: columns `arm` and `baseline`, index (dataset, conversation, turn), sorted.
+    """Two arms, matched: columns `arm` and `baseline`, index (temperature, dataset, conversation, turn), sorted.
 
-    `records` are of one temperature. Rows without output (`tps` is NaN in either arm) are left out. Raises `UserError` if an arm
-    has no records, if a row has no partner, or if the arms were not measured in one run, since machines drift between runs.
+    Of arms of one run their tokens a second. Machines drift between runs, so arms of two runs are given as speedups over the AR
+    of each one's own run, row by row. Rows without output (`tps` is NaN in either arm) are left out. Raises `UserError` if an arm
+    has no records, if a row has no partner, or if the arms come from runs without an AR each.
     """
-    _check_one_run(records[records.arm.isin([arm, baseline])])
-    first, second = _throughputs(records, arm), _throughputs(records, baseline)
-    for dataset, conversation, turn in first.index.symmetric_difference(second.index):
-        row = f"{dataset}, conversation {conversation}, turn {turn}"
-        raise UserError(f"{row}: a record of only one of {arm} and {baseline}; measure the run again")
-    pairs = pd.DataFrame({"arm": first, "baseline": second}).dropna()
-    if pairs.empty:
-        raise UserError(f"{arm} and {baseline}: no prompt with output in both; ask for other prompts")
-    return pairs
+    return _pair(_side_by_side(records), arm, baseline)[0]
 
 
-def _check_one_run(records: pd.DataFrame) -> None:
-    for dataset, rows in records.groupby("dataset"):
-        first = rows.drop_duplicates("run")
-        if len(first) > 1:
-            place = f"{dataset} at temperature {first.temperature.iloc[0]:g}"
-            raise UserError(f"{place}: {' and '.join(first.arm)} come from different runs; measure them in one to compare them")
-
-
-def _throughputs(records: pd.DataFrame, arm: str) -> pd.Series:
-    rows = records[records.arm == arm]
-    if rows.empty:
-        raise UserError(f"no records of arm {arm}; the arms are {', '.join(sorted(records.arm.unique()))}")
-    throughputs = rows.set_index(["dataset", "conversation", "turn"]).tps.sort_index()
-    if not throughputs.index.is_unique:
-        raise ValueError("records of several temperatures or studies; compare one at a time")
-    return throughputs
-
-
-def speedup(records: pd.DataFrame, arm: str, baseline: str = "ar") -> float:
-    """Mean throughput of `arm` over that of `baseline`, on paired rows of one temperature."""
-    pairs = pair(records, arm, baseline)
+def speedup(records: pd.DataFrame, arm: str, baseline: str | None = None) -> float:
+    """Mean throughput of `arm` over that of `baseline`, the AR of its run if none is named, on paired rows of one temperature."""
+    rows = _side_by_side(records)
+    _column(rows.run, arm)
+    pairs, _ = _pair(rows, arm, baseline or _own_ar(rows, arm) or "ar")
     return float(pairs.arm.mean() / pairs.baseline.mean())
 
 
-def throughput_change(records: pd.DataFrame, arm: str, baseline: str, draws: int = DRAWS, seed: int = BOOTSTRAP_SEED) -> Interval:
-    """By how many per cent the pooled mean throughput of `arm` exceeds that of `baseline`, on paired rows of one temperature."""
-    pairs = pair(records, arm, baseline)
-    clusters = pairs.groupby(["dataset", "conversation"]).sum()
-    strata = clusters.index.get_level_values("dataset").to_numpy()
-    # As many rows in both arms: the ratio of means is the ratio of sums, in every draw.
-    point, samples = bootstrap(clusters.to_numpy(), strata, lambda sums: 100 * (sums[..., 0] / sums[..., 1] - 1), draws, seed)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(samples, [tail, 1 - tail])
-    return Interval(point, float(low), float(high), len(pairs))
+# --- intervals -----------------------------------------------------------------------------------------------------------
+
+
+def throughput_change(
+    records: pd.DataFrame,
+    arm: str,
+    baseline: str,
+    draws: int = DRAWS,
+    seed: int = BOOTSTRAP_SEED,
+    resampling: Resampling = PROTOCOL,
+) -> Interval:
+    """By how many per cent the pooled mean throughput of `arm` exceeds that of `baseline`, on paired rows of one temperature.
+
+    Arms of two runs are compared by their speedups, as in `pair`.
+    """
+    if records.temperature.nunique() > 1:
+        raise ValueError("records of several temperatures; compare one at a time")
+    [change] = throughput_changes(records, [(arm, baseline)], None, draws, seed, resampling).itertuples()
+    return Interval(change.delta_percent, change.ci_low, change.ci_high, change.rows, change.metric)
+
+
+def throughput_changes(
+    records: pd.DataFrame,
+    pairs: Sequence[tuple[str, str]],
+    groups: Mapping[str, Sequence[str]] | None = None,
+    draws: int = DRAWS,
+    seed: int = BOOTSTRAP_SEED,
+    resampling: Resampling = PROTOCOL,
+) -> pd.DataFrame:
+    """`throughput_change` of many (arm, baseline) `pairs` at every temperature in every group of datasets, with common draws.
+
+    groups: datasets by the group's name; None for one of all, "all". Returns a row for each temperature, group and pair: columns
+    temperature, group, arm, baseline, metric, delta_percent, ci_low, ci_high, rows.
+    """
+    groups = groups or {"all": sorted(records.dataset.unique())}
+    comparisons = [
+        _compare(rows, temperature, arm, baseline, resampling.unit)
+        for temperature, rows in ((temperature, _side_by_side(part)) for temperature, part in records.groupby("temperature"))
+        for arm, baseline in pairs
+    ]
+    strata = {dataset: [dataset] for datasets in groups.values() for dataset in datasets} if resampling.stratified else groups
+    pooled = {
+        name: _pooled_draws([comparison.sums(datasets) for comparison in comparisons], name, draws, seed)
+        for name, datasets in strata.items()
+    }
+    data = []
+    for group, datasets in groups.items():
+        samples = sum(pooled[name] for name in (datasets if resampling.stratified else [group]))
+        for index, comparison in enumerate(comparisons):
+            rows = sum(comparison.rows.get(dataset, 0) for dataset in datasets)
+            if not rows:
+                arms = f"{comparison.place['arm']} and {comparison.place['baseline']}"
+                raise UserError(f"{arms}: no prompt with output in both in {', '.join(datasets)}; ask for other prompts")
+            point = _change(comparison.sums(datasets).sum(axis=0))
+            low, high = np.quantile(_change(samples[:, index]), [TAIL, 1 - TAIL])
+            limits = {"delta_percent": float(point), "ci_low": float(low), "ci_high": float(high)}
+            data.append({**comparison.place, "group": group, **limits, "rows": rows})
+    return pd.DataFrame(data)
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Two arms at one temperature. units: by dataset, the sums [C, 2] of both arms over each unit; rows: by dataset, how many."""
+
+    place: dict[str, str | float]
+    units: dict[str, np.ndarray]
+    rows: dict[str, int]
+
+    def sums(self, datasets: Sequence[str]) -> np.ndarray:
+        """The units of several datasets, one under the other."""
+        return np.concatenate([np.empty((0, 2)), *(self.units[dataset] for dataset in datasets if dataset in self.units)])
+
+
+def _compare(rows: _Rows, temperature: float, arm: str, baseline: str, unit: str) -> _Comparison:
+    pairs, metric = _pair(rows, arm, baseline)
+    sums = pairs if unit == "row" else pairs.groupby(["dataset", "conversation"]).sum()
+    names, values = sums.index.get_level_values("dataset").to_numpy(), sums.to_numpy()
+    place = {"temperature": temperature, "arm": arm, "baseline": baseline, "metric": metric}
+    counts = pairs.index.get_level_values("dataset").value_counts()
+    return _Comparison(place, {name: values[names == name] for name in counts.index}, counts.to_dict())
+
+
+def _change(sums: np.ndarray) -> np.ndarray:
+    """Per cent by which the first of two sums [..., 2] exceeds the second; of as many rows, so it is that of the means."""
+    return 100 * (sums[..., 0] / sums[..., 1] - 1)
+
+
+def _pooled_draws(sums: Sequence[np.ndarray], stratum: str, draws: int, seed: int) -> np.ndarray:
+    """Sums [C_j, K] of the units of one stratum in J comparisons, pooled over the units of every draw: [draws, J, K].
+
+    Comparisons with as many units have the same draws, whatever other strata there are.
+    """
+    pooled = np.zeros((draws, len(sums), sums[0].shape[1]))
+    for count in {len(part) for part in sums} - {0}:
+        chosen = [index for index, part in enumerate(sums) if len(part) == count]
+        columns = np.hstack([sums[index] for index in chosen])
+        pooled[:, chosen] = _draw(columns, stratum, draws, seed).reshape(draws, len(chosen), -1)
+    return pooled
+
+
+def _draw(sums: np.ndarray, stratum: str, draws: int, seed: int) -> np.ndarray:
+    """Sums [C, K] of the units of one stratum, pooled over the units of every draw: [draws, K]."""
+    # A stratum has numbers of its own: two of the same size must not be drawn alike.
+    random = np.random.default_rng([seed, *stratum.encode()])
+    step = max(1, CELLS_AT_ONCE // len(sums))
+    parts = [multiplicities(len(sums), min(step, draws - first), random) @ sums for first in range(0, draws, step)]
+    return np.concatenate(parts)
 
 
 def bootstrap(
@@ -88,19 +246,15 @@ def bootstrap(
 ) -> tuple[float, np.ndarray]:
     """A statistic of the data, and of `draws` samples of it: (scalar, [draws]).
 
-    `sums` [C, K] are K sums over the rows of each cluster, `strata` [C] the stratum of each; `statistic` maps pooled sums
-    [..., K] to [...]. Strata are drawn in their sorted order, so that the order of clusters matters only within one.
+    `sums` [C, K] are K sums over the rows of each unit, `strata` [C] the name of the stratum of each; `statistic` maps pooled
+    sums [..., K] to [...]. The order of units matters only within a stratum.
     """
-    random = np.random.default_rng(seed)
-    pooled = np.zeros((draws, sums.shape[1]))
-    for stratum in np.unique(strata):
-        members = sums[strata == stratum]
-        pooled += multiplicities(len(members), draws, random) @ members
+    pooled = sum(_draw(sums[strata == stratum], str(stratum), draws, seed) for stratum in np.unique(strata))
     return float(statistic(sums.sum(axis=0))), statistic(pooled)
 
 
 def multiplicities(count: int, draws: int, random: np.random.Generator) -> np.ndarray:
-    """How often each of `count` clusters is taken when as many are drawn with replacement: [draws, count]."""
-    taken = random.integers(count, size=(draws, count))
-    cells = taken + count * np.arange(draws)[:, None]
-    return np.bincount(cells.ravel(), minlength=draws * count).reshape(draws, count)
+    """How often each of `count` units is taken when as many are drawn with replacement: [draws, count]."""
+    cells = random.integers(count, size=(draws, count))
+    cells += count * np.arange(draws)[:, None]
+    return np.bincount(cells.ravel(), minlength=draws * count).reshape(draws, count).astype(float)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dominotree.errors import UserError
-from dominotree.stats import BOOTSTRAP_SEED, bootstrap, multiplicities, pair, speedup, throughput_change
+from dominotree.stats import (
+    BOOTSTRAP_SEED,
+    Resampling,
+    bootstrap,
+    multiplicities,
+    pair,
+    speedup,
+    throughput_change,
+    throughput_changes,
+)
 from tests.synthetic import record, study
 
 RECORDS = study({"ar": 1.0, "domino": 2.0, "dominotree@32": 2.5}, size=6)
@@ -23,7 +33,8 @@ SPEEDS = st.floats(1.0, 1000.0)
 def comparisons(draw: st.DrawFn) -> pd.DataFrame:
     """Rows of two arms in one to three datasets with one to five conversations of one to three turns."""
     return pd.DataFrame(
-        {"dataset": dataset, "conversation": f"{conversation}", "turn": turn, "arm": arm, "tps": draw(SPEEDS), "run": "1"}
+        {"temperature": 0.0, "dataset": dataset, "conversation": f"{conversation}", "turn": turn}
+        | {"arm": arm, "method": arm.partition("@")[0], "tps": draw(SPEEDS), "run": "1"}
         for dataset in "abc"[: draw(st.integers(1, 3))]
         for conversation in range(draw(st.integers(1, 5)))
         for turn in range(draw(st.integers(1, 3)))
@@ -31,14 +42,19 @@ def comparisons(draw: st.DrawFn) -> pd.DataFrame:
     )
 
 
-def change_by_loop(records: pd.DataFrame, draws: int, seed: int) -> tuple[float, float, float]:
-    """Point, low and high of the throughput change, drawing conversations one by one and copying their rows."""
-    random = np.random.default_rng(seed)
+UNITS = {"conversation": ["conversation"], "row": ["conversation", "turn"]}
+RESAMPLINGS = [Resampling(unit, stratified) for unit in ("conversation", "row") for stratified in (True, False)]
+
+
+def change_by_loop(records: pd.DataFrame, draws: int, seed: int, resampling: Resampling) -> tuple[float, float, float]:
+    """Point, low and high of the throughput change, drawing units one by one and copying their rows."""
     samples: list[list[pd.DataFrame]] = [[] for _ in range(draws)]
-    for _, stratum in records.groupby("dataset"):
-        conversations = [rows for _, rows in stratum.groupby("conversation")]
-        for sample, taken in zip(samples, random.integers(len(conversations), size=(draws, len(conversations))), strict=True):
-            sample += [conversations[index] for index in taken]
+    strata = records.dataset if resampling.stratified else pd.Series("all", records.index)
+    for name, stratum in records.groupby(strata):
+        random = np.random.default_rng([seed, *name.encode()])
+        units = [rows for _, rows in stratum.groupby(["dataset", *UNITS[resampling.unit]])]
+        for sample, taken in zip(samples, random.integers(len(units), size=(draws, len(units))), strict=True):
+            sample += [units[index] for index in taken]
 
     def change(rows: pd.DataFrame) -> float:
         ours, baseline = (rows.tps[rows.arm == arm].mean() for arm in ARMS)
@@ -48,17 +64,77 @@ def change_by_loop(records: pd.DataFrame, draws: int, seed: int) -> tuple[float,
     return change(records), low, high
 
 
-def test_equals_a_loop_over_500_draws() -> None:
-    change = throughput_change(RECORDS, *ARMS, draws=500)
-    assert (change.point, change.low, change.high) == pytest.approx(change_by_loop(RECORDS, 500, BOOTSTRAP_SEED), rel=1e-12)
+@pytest.mark.parametrize("resampling", RESAMPLINGS, ids=str)
+def test_equals_a_loop_over_500_draws(resampling: Resampling) -> None:
+    change = throughput_change(RECORDS, *ARMS, draws=500, resampling=resampling)
+    expected = change_by_loop(RECORDS, 500, BOOTSTRAP_SEED, resampling)
+    assert (change.point, change.low, change.high) == pytest.approx(expected, rel=1e-12)
     assert change.rows == 24
 
 
 @settings(max_examples=15, deadline=None)
-@given(comparisons(), st.integers(0, 2**32))
-def test_equals_a_loop_on_any_layout(records: pd.DataFrame, seed: int) -> None:
-    change = throughput_change(records, *ARMS, draws=20, seed=seed)
-    assert (change.point, change.low, change.high) == pytest.approx(change_by_loop(records, 20, seed), rel=1e-9, abs=1e-9)
+@given(comparisons(), st.integers(0, 2**32), st.sampled_from(RESAMPLINGS))
+def test_equals_a_loop_on_any_layout(records: pd.DataFrame, seed: int, resampling: Resampling) -> None:
+    change = throughput_change(records, *ARMS, draws=20, seed=seed, resampling=resampling)
+    expected = change_by_loop(records, 20, seed, resampling)
+    assert (change.point, change.low, change.high) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("resampling", RESAMPLINGS, ids=str)
+def test_many_comparisons_are_those_made_one_by_one(resampling: Resampling) -> None:
+    records = study({"ar": 1.0, "domino": 2.0, "dominotree@32": 2.5, "ddtree@32": 2.2}, temperatures=(0.0, 1.0))
+    records.loc[(records.arm == "ddtree@32") & (records.conversation == "code-01"), "tps"] = np.nan  # other draws than the rest
+    pairs, groups = (
+        [ARMS, ("dominotree@32", "ddtree@32"), ("ddtree@32", "ar")],
+        {"all": ["chat", "code", "math"], "text": ["chat"]},
+    )
+    changes = throughput_changes(records, pairs, groups, draws=50, resampling=resampling)
+    assert len(changes) == 2 * 2 * 3
+    for change in changes[changes.group == "all"].itertuples():
+        part = records[records.temperature == change.temperature]
+        alone = throughput_change(part, change.arm, change.baseline, draws=50, resampling=resampling)
+        row = (change.delta_percent, change.ci_low, change.ci_high, change.rows)
+        assert row == pytest.approx((alone.point, alone.low, alone.high, alone.rows), rel=1e-12)
+    assert changes[changes.group == "text"].rows.eq(8).all()
+
+
+def test_strata_of_one_size_are_drawn_apart() -> None:
+    sums = np.arange(12.0).reshape(12, 1)
+    strata = np.repeat(["a", "b"], 6)
+    _, first = bootstrap(sums[:6], strata[:6], lambda sums: sums[..., 0], 500, seed=0)
+    _, second = bootstrap(sums[:6], strata[6:], lambda sums: sums[..., 0], 500, seed=0)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.2
+
+
+def test_clustering_widens_the_interval_where_turns_are_alike() -> None:
+    random = np.random.default_rng(0)
+    gains = {number: random.uniform(0.5, 2.0) for number in range(40)}
+    rows = [
+        record(arm=arm, dataset="chat", conversation=f"chat-{number}", turn=turn, decode_s=1 / (gain if arm == ARMS[0] else 1.0))
+        for (number, gain), turn, arm in product(gains.items(), range(2), ARMS)
+    ]
+    clustered, alone = (throughput_change(pd.DataFrame(rows), *ARMS, resampling=Resampling(unit)) for unit in UNITS)
+    assert clustered.point == pytest.approx(alone.point, rel=1e-12)
+    assert (clustered.high - clustered.low) / (alone.high - alone.low) == pytest.approx(np.sqrt(2), rel=0.05)
+
+
+TWO_RUNS = pd.DataFrame(
+    record(arm=arm, run=run, method=arm.partition("+")[0], conversation=name, decode_s=seconds)
+    for run, seconds_of in {
+        "fast": {"ar": {"x": 4, "y": 3}, "domino": {"x": 1, "y": 1}},
+        "slow": {"ar+slow": {"x": 8, "y": 6}, "dominotree@32": {"x": 1, "y": 2}},
+    }.items()
+    for arm, seconds_by in seconds_of.items()
+    for name, seconds in seconds_by.items()
+)
+
+
+def test_arms_of_two_runs_are_compared_by_their_speedups_over_each_run_s_own_ar() -> None:
+    change = throughput_change(TWO_RUNS, "dominotree@32", "domino")
+    assert change.metric == "speedup"
+    assert change.point == pytest.approx(100 * ((8 + 3) / (4 + 3) - 1))
+    assert throughput_change(TWO_RUNS, "domino", "ar").metric == "throughput"
+    assert speedup(TWO_RUNS, "dominotree@32") == pytest.approx((12 + 6) / (1.5 + 2))
 
 
 @settings(max_examples=25, deadline=None)
@@ -133,7 +209,7 @@ def test_10000_draws_on_430_rows_take_well_under_a_second() -> None:
         for number in range(size)
         for turn in range(2 if dataset == "mt-bench" else 1)
     ]
-    table = pd.DataFrame(places, columns=["dataset", "conversation", "turn"]).assign(run="1")
+    table = pd.DataFrame(places, columns=["dataset", "conversation", "turn"]).assign(run="1", temperature=0.0, method="any")
     records = pd.concat(
         [table.assign(arm=arm, tps=np.arange(1.0, 431.0) + shift) for arm, shift in zip(ARMS, (9, 0), strict=True)]
     )
@@ -176,4 +252,9 @@ def test_arms_that_cannot_be_compared_are_refused(records: pd.DataFrame, fault: 
 
 def test_several_temperatures_cannot_be_paired() -> None:
     with pytest.raises(ValueError, match="several temperatures"):
-        pair(pd.concat([RECORDS, RECORDS.assign(temperature=1.0)]), *ARMS)
+        throughput_change(pd.concat([RECORDS, RECORDS.assign(temperature=1.0)]), *ARMS)
+
+
+def test_several_studies_cannot_be_paired() -> None:
+    with pytest.raises(ValueError, match="several studies or models"):
+        pair(pd.concat([RECORDS, RECORDS]), *ARMS)
