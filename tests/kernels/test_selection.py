@@ -122,7 +122,7 @@ def test_kernel_takes_strides_as_they_come(device, poisoned):
 
 
 @given(R=st.integers(1, 3), L=st.integers(1, 40), B=st.integers(1, 50), ties=st.booleans(), seed=st.integers(0, 10_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_ledger(R, L, B, ties, seed):
     from dominotree.kernels.selection.kernel import select_tree as fused
 

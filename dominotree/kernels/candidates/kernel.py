@@ -8,7 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 LANES = 16  # the least that a matrix product takes
-TILE_BYTES = 64 * 1024  # of the candidates' rows, so that two stages fit the shared memory of every recent GPU
+TILE = 256  # bytes of a tile's row: a program streams W1 and the candidates' rows, so few, large tiles
+ROWS = 64 * 1024  # bytes of the candidates' rows at a time, which fit the shared memory of every recent GPU
 
 
 @triton.jit
@@ -77,12 +78,13 @@ def score_candidates(
         raise ValueError(f"{children} children cannot be chosen among {width} candidates")
     places = torch.empty(requests, lanes, children, dtype=torch.int64, device=states.device)
     log_probs = torch.empty(requests, lanes, children, dtype=torch.float32, device=states.device)
-    padded = max(16, triton.next_power_of_2(width))
+    padded, item = max(16, triton.next_power_of_2(width)), rows.element_size()
+    bottleneck = min(TILE // item, ROWS // (padded * item), max(16, triton.next_power_of_2(from_state.shape[0])))
     _score_candidates[requests, triton.cdiv(lanes, LANES)](
         states, from_state, from_z, base, rows, tail.contiguous(), places, log_probs,
         lanes, state_size, from_state.shape[0], width, children,
         *states.stride(), *from_state.stride(), *from_z.stride(), *base.stride(), *rows.stride(),
-        LANES=LANES, STATE=64, BOTTLENECK=max(16, min(64, TILE_BYTES // (padded * rows.element_size()))), WIDTH=padded,
-        num_warps=4 if padded <= 256 else 8, num_stages=2,
+        LANES=LANES, STATE=TILE // item, BOTTLENECK=bottleneck, WIDTH=padded,
+        num_warps=max(4, padded // 64), num_stages=2,
     )  # fmt: skip
     return places, log_probs

@@ -1,0 +1,49 @@
+"""Compile every kernel for a CUDA capability, as its own host function would launch it: prints name and shared memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from dominotree.kernels.candidates.kernel import score_candidates
+from dominotree.kernels.compaction.kernel import compact_cache
+from dominotree.kernels.gru.kernel import gru_step
+from dominotree.kernels.mask.kernel import tree_mask
+from dominotree.kernels.selection.kernel import select_tree
+from tests.kernels import test_candidates, test_compaction, test_gru, test_mask, test_selection
+
+
+def compile_only(kernel: JITFunction, grid: object) -> Callable[..., None]:
+    """In place of a launch."""
+
+    def launch(*arguments: object, **options: object) -> None:
+        compiled = kernel.warmup(*arguments, grid=grid, **options)
+        print(kernel.__name__, compiled.metadata.shared)
+
+    return launch
+
+
+def main(capability: int) -> None:
+    target = GPUTarget("cuda", capability, 32)
+    driver.set_active(
+        SimpleNamespace(get_current_target=lambda: target, get_current_device=lambda: 0, get_current_stream=lambda device=None: 0)
+    )
+    JITFunction.__getitem__ = compile_only
+    smallest, papers = {"n": 1, "M": 1, "k": 1, "G": 1, "E": 1}, {"n": 32, "M": 64, "k": 8, "G": 1024, "E": 256}
+    for dtype in (torch.float32, torch.bfloat16):
+        for shape in (smallest, papers, test_candidates.WIDEST):
+            score_candidates(*test_candidates.make(**{**shape, "R": 1}, dtype=dtype).all())
+        gru_step(*test_gru.make(R=1, n=32, m=5, G=64, T=9, dtype=dtype).all())
+    select_tree(*test_selection.make(1, 40).all(), 32)
+    tree_mask(*test_mask.make(2, 33, 100, 0), torch.bfloat16)
+    compact_cache(*test_compaction.make(S=4, R=1, h=3, C=50, d=17, P=8, dtype=torch.bfloat16))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
