@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
 
 from dominotree.errors import UserError
@@ -65,13 +66,58 @@ def test_values_without_a_type_get_one() -> None:
         ({"model": None}, "column model, row 1"),
         ({"budget": 0}, "column budget, row 1: 0"),
         ({"divergence": -2}, "column divergence, row 1: -2"),
-        ({"turn": 0}, "row 1: a second record of one arm, dataset, temperature, conversation, turn"),
+        ({"turn": 0}, "row 1: a second record of one model, arm, dataset, temperature, conversation, turn"),
         ({"mood": "good"}, "column mood is not one of a record's"),
     ],
 )
 def test_a_fault_is_named_with_its_row_and_column(changes: dict[str, object], fault: str) -> None:
     with pytest.raises(UserError, match=f"^here: {fault}.*; delete the file and measure again$"):
         validate(pd.DataFrame([record(), record(**{"turn": 1} | changes)]), "here")
+
+
+LACKING = dict.fromkeys(
+    ["prompt_sha", "seed", "num_input", "num_output", "stop_reason", "rounds", "accept_hist", "output_sha", "output_ids"]
+)
+
+
+def test_published_records_may_lack_what_was_not_published(tmp_path: Path) -> None:
+    rows = [record(study="published", turn=turn) for turn in range(3)]
+    rows[0] |= LACKING | {"decode_s": np.nan}  # speed and tau alone
+    rows[1] |= {"decode_s": np.nan, "tps": np.nan}  # not timed
+    rows[2] |= {"tau": 3.1}  # counts tokens after the end
+    frame = validate(pd.DataFrame(rows), "here")
+    assert frame.num_output.isna().tolist() == [True, False, False]
+    write_records(frame, tmp_path / "arm.parquet", METADATA)
+    pd.testing.assert_frame_equal(read_records([tmp_path / "arm.parquet"]), frame)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"tps": 25.0}, "row 1: tps is not num_output / decode_s"),
+        ({"tps": np.nan}, "row 1: tps is not num_output / decode_s"),
+        ({"rounds": None}, "row 1: accept_hist does not add up to rounds"),
+        ({"accept_hist": [1]}, "row 1: accept_hist does not add up to rounds"),
+        ({"num_input": 1.5}, "column num_input"),
+        ({"tau": 0.5}, "column tau, row 1: 0.5"),
+        ({"study": "demo", "seed": None}, "column seed"),
+        ({"turn": 0}, "row 1: a second record of one model, arm"),
+    ],
+)
+def test_what_published_records_hold_must_agree(changes: dict[str, object], fault: str) -> None:
+    rows = [record(study="published"), record(**{"study": "published", "turn": 1} | changes)]
+    with pytest.raises(UserError, match=f"^here: {fault}"):
+        validate(pd.DataFrame(rows), "here")
+
+
+def test_a_fault_in_one_of_several_files_is_named(tmp_path: Path) -> None:
+    for name, rows in {"good": FRAME[:2], "bad": FRAME[2:4]}.items():
+        write_records(rows, tmp_path / f"{name}.parquet", METADATA)
+    bad = pd.read_parquet(tmp_path / "bad.parquet").assign(decode_s=1.0)
+    table = pyarrow.Table.from_pandas(bad).replace_schema_metadata(pyarrow.parquet.read_schema(tmp_path / "bad.parquet").metadata)
+    pyarrow.parquet.write_table(table, tmp_path / "bad.parquet")
+    with pytest.raises(UserError, match=r"bad.parquet: row 0: tps is not num_output / decode_s"):
+        read_records([tmp_path / "good.parquet", tmp_path / "bad.parquet"])
 
 
 def test_a_missing_column_is_named() -> None:
