@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
 
 WORDS = (
     "<pad> <start> <end> system user assistant you help please add two and three what is the sum write a poem story "
@@ -39,8 +44,6 @@ def make_tokenizer() -> Callable[[str | None], Any]:
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory, make_tokenizer: Callable[[], Any]) -> Path:
     """A folder with a tiny random target with a tokenizer (`target`), and a drafter of each kind (`dflash`, `domino`)."""
-    import torch
-
     from dominotree.models.checkpoint import save_drafter
     from tests.tiny import tiny_drafter, tiny_target
 

@@ -1,23 +1,15 @@
-"""Kernels run on the GPU where there is one, else in Triton's interpreter, which must be asked for before triton is imported."""
+"""What tests of the kernels share."""
 
 from __future__ import annotations
-
-import os
-import sys
 
 import pytest
 import torch
 
-GPU = torch.cuda.is_available()
-if not GPU:
-    assert "triton" not in sys.modules, "something imported triton before its interpreter could be asked for"
-    os.environ["TRITON_INTERPRET"] = "1"
-
 
 @pytest.fixture
 def device() -> torch.device:
-    """Where the kernels under test run."""
-    return torch.device("cuda" if GPU else "cpu")
+    """Where kernels run: on the GPU where there is one, else in Triton's interpreter."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 DEAD = float("-inf")
+FILLERS = (0, -1, 0, DEAD)  # token, parent, depth and log-probability of a dead leaf
 
 
 def select_tree(
@@ -21,13 +22,10 @@ def select_tree(
     moved = torch.full((requests, length + 1), -1, dtype=torch.int64, device=scores.device)
     moved.scatter_(1, order + 1, torch.arange(order.shape[1], device=scores.device).expand_as(order))
     parents = moved.gather(1, parents.gather(1, order) + 1)
-    depths = depths.expand(requests, length).gather(1, order)
-    selected = (
-        (tokens.gather(1, order), 0),
-        (parents, -1),
-        (depths, 0),
-        (log_probs.gather(1, order), DEAD),
-    )
-    short = (0, budget - order.shape[1])
-    filled = (F.pad(values.masked_fill_(dead, filler), short, value=filler) for values, filler in selected)
-    return (*filled, F.pad(~dead, short, value=False))
+    columns = (tokens.gather(1, order), parents, depths[order], log_probs.gather(1, order))
+    trees = [values.masked_fill_(dead, filler) for values, filler in zip(columns, FILLERS, strict=True)]
+    if length < budget:
+        short = (0, budget - length)
+        dead = F.pad(dead, short, value=True)
+        trees = [F.pad(values, short, value=filler) for values, filler in zip(trees, FILLERS, strict=True)]
+    return (*trees, ~dead)
