@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from dominotree.errors import UserError
+from dominotree.hub import resolve
 from dominotree.models.drafter import DrafterConfig
 from dominotree.models.gguf import DEMO, ensure_demo_target
 
@@ -83,6 +84,11 @@ def resolve_target(name: str) -> str:
     if name.startswith((".", "/", "~")):
         raise UserError(f"model.target={name}: no such folder")
     return name
+
+
+def target_commit(name: str, revision: str | None = None) -> str | None:
+    """The commit that a target's revision stands for on the Hub; None of the demo target and of a folder."""
+    return None if Path(resolve_target(name)).is_dir() else resolve(name, revision or "main")
 
 
 def load_target(name: str, dtype: torch.dtype, device: torch.device, revision: str | None = None) -> Target:
