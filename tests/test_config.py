@@ -62,7 +62,7 @@ def test_every_method_and_dataset_has_a_conf_file():
         ("dataset=chatt", ["dataset", "chatt", "did you mean chat?"]),
         ("dataset=3", ["dataset=3"]),
         ("dataset.name=gsm", ["dataset", "unknown dataset 'gsm'"]),
-        ("model=qwen", ["model", "qwen", "smollm2-135m"]),
+        ("model=qwen", ["model", "qwen", "did you mean qwen3-8b?"]),
         ("model=local", ["model.target"]),
         ("study=dmo", ["study", "did you mean demo?"]),
         ("grid=main", ["study adhoc has no grid 'main'"]),
