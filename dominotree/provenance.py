@@ -12,16 +12,17 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 
-MEASURE_SOURCES = ("arms.py", "decoding", "drafting", "kernels", "measure.py", "methods.py", "models", "prompts")
+MEASURE_SOURCES = ("arms.py", "decoding", "drafting", "graphs.py", "kernels", "measure.py", "methods.py", "models", "prompts")
 """What decides a measured number."""
 
-TABLE_SOURCES = ("records.py", "reporting", "stats.py")
+SHOWN = ("layout.py", "latex.py", "names.py", "notes.py", "paper.py", "printed", "source.py", "tables")
+TABLE_SOURCES = ("records.py", *(f"reporting/{name}" for name in SHOWN), "stats.py")
 """What decides a table, given the records."""
 
 TRAINING_SOURCES = ("models", "prompts", "training")
 """What decides a corpus and a drafter."""
 
-SUFFIXES = (".py", ".json", ".jsonl", ".safetensors")
+SUFFIXES = (".py", ".csv", ".json", ".jsonl", ".safetensors")
 LIBRARIES = ("torch", "transformers", "triton", "numpy")
 
 
