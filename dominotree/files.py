@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import uuid4
 
 from dominotree.errors import UserError
 
@@ -16,7 +17,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
     If the block raises, `path` stays as it was. A system error (full disk, read-only folder) becomes a `UserError`.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}.{uuid4().hex[:8]}.partial")  # of its own: jobs of a cluster share a cache
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield partial

@@ -31,6 +31,17 @@ def test_a_failing_block_leaves_the_old_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_two_writers_of_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with atomic_write(path) as first:
+        first.write_text("first")
+        with atomic_write(path) as second:
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert os.listdir(tmp_path) == ["file"]
+
+
 def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill_disk(monkeypatch)
     path = tmp_path / "file"
