@@ -17,6 +17,7 @@ import torch
 from dominotree.arms import MethodSettings
 from dominotree.decoding.engine import Limits, generate_speculative
 from dominotree.decoding.sampling import GreedySampler
+from dominotree.drafting.scorers import ComputedInputs
 from dominotree.errors import exit_on_user_error
 from dominotree.methods import METHODS, Parts, max_nodes
 from dominotree.models.checkpoint import load_drafter
@@ -51,7 +52,7 @@ def tau(model: torch.nn.Module, method: str, settings: MethodSettings, prompts: 
     kind = METHODS[method].drafter
     drafter = load_drafter(ASSETS / f"smollm2-135m-{kind}", kind, torch.float32, CPU)
     target = Target(model, drafter.config.target_layer_ids)
-    parts = Parts(drafter, target.embedding, settings)
+    parts = Parts(drafter, settings, ComputedInputs(drafter, target.embedding) if kind == "domino" else None)
     build, nodes = METHODS[method].make_build(parts), max_nodes(parts)
     tokens = rounds = 0
     for prompt in track(method, prompts, len(prompts)):

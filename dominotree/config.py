@@ -85,6 +85,8 @@ class EngineConfig:
     device: Literal["auto", "cpu", "cuda"]
     threads: Positive | None
     sampling: Literal["keyed", "multinomial"]
+    gru_input_table: bool
+    cuda_graphs: bool
 
     @property
     def num_threads(self) -> int:
@@ -230,15 +232,17 @@ class Study:
         """Where all results of the study go."""
         return Path(self.results, self.name)
 
-    def record_files(self, purpose: str) -> list[Path]:
-        """All record files of the grids for one purpose, as the study now has them: `main`, and `main_8b` of another model.
-
-        Raises `UserError` if the study has no such grid.
-        """
-        names = [name for name in self.grids if name == purpose or name.startswith(f"{purpose}_")]
+    def grids_for(self, purpose: str) -> list[str]:
+        """The grids for one purpose: `main`, and `main_8b` of another model. Raises `UserError` if there is none."""
+        names = [name for name in self.grids if name.partition("_")[0] == purpose]
         if not names:
             raise UserError(f"study {self.name} has no grid '{purpose}'{hint(purpose, self.grids)}")
-        return [self.folder / "records" / name / record_file(*place) for name in names for place in self.grids[name].places]
+        return names
+
+    def record_files(self, purpose: str) -> list[Path]:
+        """All record files of the grids for one purpose, as the study now has them."""
+        grids = self.grids_for(purpose)
+        return [self.folder / "records" / name / record_file(*place) for name in grids for place in self.grids[name].places]
 
     def command_line(self, run: RunConfig) -> list[str]:
         """The overrides that make `python -m dominotree.run` measure `run`."""

@@ -6,6 +6,7 @@ import os
 import platform
 from pathlib import Path
 
+import psutil
 import torch
 
 
@@ -27,3 +28,10 @@ def describe_hardware(device: torch.device) -> dict[str, str | int]:
     if device.type == "cuda":
         described["gpu"] = torch.cuda.get_device_name(device)
     return described
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes of the device's memory, or of the machine's, that nothing uses."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return psutil.virtual_memory().available

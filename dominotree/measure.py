@@ -12,22 +12,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from dominotree.arms import Arm
-from dominotree.config import RunConfig
-from dominotree.decoding.engine import Generation, Limits, Round, generate_autoregressive, generate_speculative
+from dominotree.config import EngineConfig, RunConfig
+from dominotree.decoding.engine import Build, Generation, Limits, Round, generate_autoregressive, generate_speculative
 from dominotree.decoding.profile import ProfilePlan, cached_costs, profile_costs
 from dominotree.decoding.sampling import Sampler, make_sampler
 from dominotree.drafting.budget import CostModel
+from dominotree.drafting.scorers import ComputedInputs, GruInputs, InputTable, table_bytes
 from dominotree.errors import UserError
-from dominotree.hardware import describe_hardware
+from dominotree.hardware import describe_hardware, free_memory
 from dominotree.journal import Journal
 from dominotree.methods import METHODS, Parts, check_width, max_nodes
 from dominotree.models.checkpoint import load_drafter, read_config
-from dominotree.models.drafter import DFlashDrafter
+from dominotree.models.drafter import DFlashDrafter, DominoDrafter
 from dominotree.models.target import Target, check_pair, load_target, load_tokenizer, target_config
 from dominotree.paths import cache_dir
-from dominotree.progress import Progress
+from dominotree.progress import Progress, report
 from dominotree.prompts import Conversation, load_dataset
 from dominotree.prompts.rendering import prompt_sha, render
 from dominotree.records import validate
@@ -40,18 +42,18 @@ WARM_UP_TEXT = "Explain in two or three sentences why the sky is blue, and why i
 
 @dataclass(frozen=True)
 class Decoder:
-    """An arm ready to decode: its models are loaded. `parts` is None for plain decoding."""
+    """An arm ready to decode: its models are loaded. `parts` and `build` are None for plain decoding."""
 
     arm: Arm
     target: Target
-    parts: Parts | None
+    parts: Parts | None = None
+    build: Build | None = None
 
     def generate(self, prompt: list[int], sampler: Sampler, limits: Limits) -> Generation:
         if self.parts is None:
             return generate_autoregressive(self.target, prompt, sampler, limits)
-        method = METHODS[self.arm.method]
-        build, nodes = method.make_build(self.parts), max_nodes(self.parts)
-        return generate_speculative(self.target, self.parts.drafter, build, nodes, prompt, sampler, limits)
+        nodes = max_nodes(self.parts)
+        return generate_speculative(self.target, self.parts.drafter, self.build, nodes, prompt, sampler, limits)
 
 
 @dataclass(frozen=True)
@@ -145,17 +147,35 @@ def load_decoders(config: RunConfig, device: torch.device) -> list[Decoder]:
     # Drafters first: what is wrong with one shows before the large target is read.
     drafters = {kind: load_drafter(config.model.drafter_path(kind), kind, dtype, device) for kind in sorted(kinds)}
     model = load_target(config.model.target, dtype, device, config.model.revision).model
-    return [_decoder(arm, model, drafters, config) for arm in config.arms]
+    inputs = _gru_inputs(drafters["domino"], Target(model).embedding, config.engine) if "domino" in kinds else None
+    return [_decoder(arm, model, drafters, inputs, config) for arm in config.arms]
 
 
-def _decoder(arm: Arm, model: Any, drafters: dict[str, DFlashDrafter], config: RunConfig) -> Decoder:
+def _gru_inputs(drafter: DFlashDrafter, embedding: Tensor, engine: EngineConfig) -> GruInputs:
+    """The GRU's input products, for all arms alike: looked up in a table of the vocabulary, or computed anew."""
+    assert isinstance(drafter, DominoDrafter)
+    if not engine.gru_input_table:
+        return ComputedInputs(drafter, embedding)
+    needed, free = table_bytes(drafter, embedding), free_memory(embedding.device)
+    report(f"GRU input table: {needed / 2**20:.0f} MiB of {free / 2**20:.0f} free on {embedding.device.type}")
+    if needed > free:
+        raise UserError(
+            f"engine.gru_input_table: the table takes {needed / 2**20:.0f} MiB, {free / 2**20:.0f} are free; "
+            "engine.gru_input_table=false computes its rows when they are needed"
+        )
+    return InputTable(drafter, embedding)
+
+
+def _decoder(arm: Arm, model: Any, drafters: dict[str, DFlashDrafter], inputs: GruInputs | None, config: RunConfig) -> Decoder:
     method = METHODS[arm.method]
     if method.drafter is None:
-        return Decoder(arm, Target(model), None)
+        return Decoder(arm, Target(model))
     drafter = drafters[method.drafter]
     target = Target(model, drafter.config.target_layer_ids)
     cost = machine_costs(config, target, drafter) if arm.settings.cap else None
-    return Decoder(arm, target, Parts(drafter, target.embedding, arm.settings, cost))
+    graphs = config.engine.cuda_graphs and target.device.type == "cuda"
+    parts = Parts(drafter, arm.settings, inputs, cost, graphs)
+    return Decoder(arm, target, parts, method.make_build(parts))
 
 
 def machine_costs(config: RunConfig, target: Target, drafter: DFlashDrafter) -> CostModel:
@@ -253,8 +273,9 @@ def _by_bin(rounds: Sequence[Round]) -> dict[str, list[int] | list[float]]:
     probabilities = np.array([p for round_ in rounds for p in round_.probabilities])
     accepted = np.array([node in set(round_.accepted) for round_ in rounds for node in range(round_.nodes)], dtype=float)
     bins = np.minimum((probabilities * PROBABILITY_BINS).astype(int), PROBABILITY_BINS - 1)
-    nodes, forecast, taken = (np.bincount(bins, weights, PROBABILITY_BINS) for weights in (None, probabilities, accepted))
-    return {"nodes_by_bin": nodes.tolist(), "forecast_by_bin": forecast.tolist(), "accepted_by_bin": taken.astype(int).tolist()}
+    forecast, taken = (np.bincount(bins, weights, PROBABILITY_BINS).astype(float) for weights in (probabilities, accepted))
+    counts = {"nodes_by_bin": np.bincount(bins, minlength=PROBABILITY_BINS), "accepted_by_bin": taken.astype(int)}
+    return {name: count.tolist() for name, count in counts.items()} | {"forecast_by_bin": forecast.tolist()}
 
 
 def _sampler(config: RunConfig, prompt: str, device: torch.device) -> Sampler:

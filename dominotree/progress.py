@@ -51,6 +51,12 @@ class Progress:
             self.bar.close()
 
 
+def report(text: str) -> None:
+    """A plain line, to the log and to the terminal."""
+    log_line(text)
+    print(text, file=sys.stderr, flush=True)
+
+
 def track(label: str, items: Iterable[T], total: int, done: int = 0) -> Iterator[T]:
     """Yield `items`, advancing a `Progress` after each."""
     progress = Progress(label, total, done)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from dominotree.arms import MethodSettings
+from dominotree.drafting.budget import CostModel
+from dominotree.drafting.scorers import InputTable
+from dominotree.methods import METHODS, Parts
 from dominotree.models.drafter import DRAFTERS, DFlashDrafter, DrafterConfig
 from dominotree.models.target import Target
 
@@ -65,3 +69,11 @@ def tiny_drafter(kind: str, seed: int = 0, **changes: object) -> DFlashDrafter:
         if parameter.dim() > 1:
             parameter.normal_(0, 0.3)
     return drafter
+
+
+def tiny_parts(method: str, target: Target, settings: MethodSettings, seed: int = 0, cost: CostModel | None = None) -> Parts:
+    """What `method` builds from, on a random drafter."""
+    kind = METHODS[method].drafter
+    drafter = tiny_drafter(kind, seed)
+    inputs = InputTable(drafter, target.embedding) if kind == "domino" else None
+    return Parts(drafter, settings, inputs, cost)

@@ -14,9 +14,9 @@ from dominotree.models.target import Target
 
 @dataclass(frozen=True)
 class Draft:
-    """What a round's builder reads.
+    """What a round's builder reads, of R requests.
 
-    z [D, H] and base logits [D, V] of the D draft depths; root: token [1]; position: the root's absolute position,
+    z [R, D, H] and base logits [R, D, V] of the D draft depths; root: tokens [R]; position: the roots' absolute position,
     which is also the context's length.
     """
 
@@ -62,4 +62,4 @@ class Drafting:
         positions = torch.arange(self.length, self.length + config.block_size, device=self.target.device).unsqueeze(0)
         z = self.drafter(self.block, positions, self._attend)[0]
         first = 0 if config.shift_label else 1
-        return Draft(z[first:], self.target.logits(z[first:]), root_token, self.length)
+        return Draft(z[None, first:], self.target.logits(z[first:]).unsqueeze(0), root_token, self.length)

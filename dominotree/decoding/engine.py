@@ -129,7 +129,8 @@ def generate_autoregressive(target: Target, prompt: list[int], sampler: Sampler,
 def generate_speculative(
     target: Target, drafter: DFlashDrafter, build: Build, max_nodes: int, prompt: list[int], sampler: Sampler, limits: Limits
 ) -> Generation:
-    """Rounds of draft, build, verify, commit. `build` makes trees of at most `max_nodes` nodes.
+    """Rounds of draft, build, verify, commit. `build` makes trees of at most `max_nodes` nodes,
+    dead leaves included.
 
     `target` must give the features of the drafter's `target_layer_ids`. With a keyed or greedy sampler the tokens are
     those of `generate_autoregressive`, up to rounding.
@@ -164,17 +165,18 @@ def _speculate(
     t1 = _now(target.device)
     tree = build(draft)
     t2 = _now(target.device)
-    inputs = verify_input(tree, root, position, target.dtype)
+    inputs = verify_input(tree, root, position, drafting.drafter.config.num_proposals, target.dtype)
     passed = target.forward(inputs.tokens, inputs.positions, inputs.mask, cache)
-    next_positions = [position + 1, *(position + 2 + depth for depth in tree.depths.tolist())]
+    next_positions = [position + 1, *(position + 2 + depth for depth in tree.depths[0].tolist())]
     sampled = sampler.sample(target.logits(passed.hidden[0]), next_positions)
     t3 = _now(target.device)
-    path = accepted_path(tree, sampled)
+    valid = tree.valid[0].tolist()
+    path = accepted_path(tree.tokens[0].tolist(), tree.parents[0].tolist(), valid, sampled)
     rows = [0, *(node + 1 for node in path)]
     cache.commit(rows)
     # An accepted node's token is what its parent sampled; the last is the bonus.
     committed = output.extend([sampled[row] for row in rows])
-    probabilities = tuple(tree.log_probs.exp().tolist())
+    probabilities = tuple(tree.log_probs[0].exp().tolist()[: sum(valid)])
     features = passed.features[:, rows]
     t4 = _now(target.device)
     return features, Round(committed, probabilities, tuple(path)), StageTimes(t1 - t0, t2 - t1, t3 - t2, t4 - t3)

@@ -56,8 +56,8 @@ def _median_ms(action: Callable[[], object], plan: ProfilePlan, device: torch.de
 
 def _star(nodes: int, device: torch.device) -> DraftTree:
     """A tree of n children of the root: what a verification costs depends on its size alone."""
-    zeros = torch.zeros(nodes, dtype=torch.int64, device=device)
-    return DraftTree(tokens=zeros, parents=zeros - 1, depths=zeros, log_probs=zeros.float())
+    zeros = torch.zeros(1, nodes, dtype=torch.int64, device=device)
+    return DraftTree(tokens=zeros, parents=zeros - 1, depths=zeros, log_probs=zeros.float(), valid=zeros == 0)
 
 
 def _cache_with(target: Target, context: int, capacity: int) -> TargetCache:
@@ -73,7 +73,7 @@ def _time_verify(target: Target, nodes: int, cache: TargetCache, plan: ProfilePl
     tree = _star(nodes, target.device)
 
     def verify() -> None:
-        inputs = verify_input(tree, 0, cache.length, target.dtype)
+        inputs = verify_input(tree, 0, cache.length, 1, target.dtype)
         target.logits(target.forward(inputs.tokens, inputs.positions, inputs.mask, cache).hidden[0]).argmax(-1)
 
     return _median_ms(verify, plan, target.device)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dominotree.drafting.tree import DraftTree, ancestor_mask
+from dominotree.drafting.tree import DraftTree
+from dominotree.kernels import tree_mask
 
 
 @dataclass(frozen=True)
@@ -19,18 +20,14 @@ class VerifyInput:
     mask: Tensor
 
 
-def verify_input(tree: DraftTree, root: int, position: int, dtype: torch.dtype) -> VerifyInput:
-    """Lay out a tree whose root, not yet run, stands at absolute `position`, so behind that many cached tokens.
+def verify_input(tree: DraftTree, root: int, position: int, max_depth: int, dtype: torch.dtype) -> VerifyInput:
+    """Lay out one request's tree whose root, not yet run, stands at absolute `position`, so behind that many cached tokens.
 
-    Siblings share a position, root + 1 + depth. A node sees the whole context, the root, its ancestors and itself.
-    The mask is additive (0 or -inf); no row is fully masked.
+    Siblings share a position, root + 1 + depth. A node sees the whole context, the root, its ancestors and itself; no node
+    is deeper than `max_depth`. The mask is additive (0 or -inf); no row is fully masked.
     """
-    count, device = len(tree), tree.tokens.device
-    tokens = torch.cat((tree.tokens.new_tensor([root]), tree.tokens))
-    positions = torch.cat((tree.depths.new_tensor([position]), position + 1 + tree.depths))
-    mask = torch.zeros(count + 1, position + count + 1, dtype=dtype, device=device)
-    max_depth = int(tree.depths.max()) if count else 0
-    hidden = ~ancestor_mask(tree.parents, max_depth)
-    mask[1:, position + 1 :].masked_fill_(hidden, float("-inf"))
-    mask[0, position + 1 :] = float("-inf")
-    return VerifyInput(tokens.unsqueeze(0), positions.unsqueeze(0), mask[None, None])
+    tokens = torch.cat((tree.tokens.new_tensor([[root]]), tree.tokens), dim=1)
+    positions = torch.cat((tree.depths.new_tensor([[position]]), position + 1 + tree.depths), dim=1)
+    lengths = tree.parents.new_tensor([position])
+    mask = tree_mask(tree.parents, tree.valid, lengths, position + tokens.shape[1], max_depth, dtype)
+    return VerifyInput(tokens, positions, mask)

@@ -1,31 +1,11 @@
-"""How large a tree may grow: a fixed budget, or CaDDTree's cost-aware rule (Section 2.5)."""
+"""How large a tree should be where its budget is not fixed: CaDDTree's cost-aware rule (Section 2.5)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy.optimize import nnls
-
-
-class Budget(Protocol):
-    """Asked before each node is added, in best-first order."""
-
-    limit: int
-
-    def admits(self, nodes: int, forecast: float) -> bool:
-        """Whether a tree of `nodes` nodes, forecast to commit `forecast` tokens (bonus included), may be."""
-
-
-@dataclass(frozen=True)
-class FixedBudget:
-    """At most `limit` nodes."""
-
-    limit: int
-
-    def admits(self, nodes: int, forecast: float) -> bool:
-        return nodes <= self.limit
 
 
 @dataclass(frozen=True)
@@ -46,9 +26,9 @@ class CostModel:
         table = np.asarray(self.verify_ms)
         return np.array([np.interp(context, self.contexts, column) for column in table.T])
 
-    def verify_cost(self, limit: int, context: int) -> np.ndarray:
-        """C_v(n, context) for n = 0 .. limit [limit + 1], linear between sizes."""
-        return np.interp(np.arange(limit + 1), self.sizes, self.curve(context))
+    def round_cost(self, limit: int, context: int) -> np.ndarray:
+        """C_d + C_v(n, context) for n = 0 .. limit [limit + 1], linear between sizes."""
+        return self.draft_ms + np.interp(np.arange(limit + 1), self.sizes, self.curve(context))
 
 
 def fit_convex(sizes: tuple[int, ...], times: np.ndarray) -> np.ndarray:
@@ -62,19 +42,13 @@ def fit_convex(sizes: tuple[int, ...], times: np.ndarray) -> np.ndarray:
     return basis @ weights
 
 
-class CostAwareBudget:
-    """Grow while theta(n) = forecast(n) / (C_d + C_v(n)) rises; stop at the first n where it does not.
+def best_size(probabilities: np.ndarray, round_ms: np.ndarray) -> int:
+    """How many nodes to keep: grow while theta(n) = (1 + forecast(n)) / (C_d + C_v(n)) rises, stop at the first that does not.
 
-    One instance serves one tree. `limit` is the rule's own cap, not the fixed budget of the arms beside it.
+    probabilities [N]: that each node is accepted, in the order in which nodes are added. round_ms [N + 1 or more]: what a
+    round with n nodes costs, n = 0 first.
     """
-
-    def __init__(self, cost: CostModel, context: int, limit: int) -> None:
-        self.limit = limit
-        self.round_ms = cost.draft_ms + cost.verify_cost(limit, context)
-        self.theta = 1.0 / self.round_ms[0]
-
-    def admits(self, nodes: int, forecast: float) -> bool:
-        if nodes > self.limit:
-            return False
-        before, self.theta = self.theta, forecast / self.round_ms[nodes]
-        return bool(self.theta > before)
+    forecast = 1.0 + np.concatenate(([0.0], np.cumsum(probabilities)))
+    theta = forecast / round_ms[: len(forecast)]
+    falls = np.flatnonzero(theta[1:] <= theta[:-1])
+    return int(falls[0]) if len(falls) else len(probabilities)

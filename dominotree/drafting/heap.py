@@ -5,12 +5,10 @@ from __future__ import annotations
 import heapq
 import itertools
 from dataclasses import dataclass, field
-from math import exp
 
 import torch
 from torch import Tensor
 
-from dominotree.drafting.budget import Budget
 from dominotree.drafting.scorers import Scorer
 from dominotree.drafting.tree import DraftTree
 
@@ -47,43 +45,44 @@ class Nodes:
         self.depths.append(siblings.depth)
         self.log_probs.append(siblings.best)
 
-    def tree(self, device: torch.device) -> DraftTree:
-        integers = (torch.tensor(x, dtype=torch.int64, device=device) for x in (self.tokens, self.parents, self.depths))
-        return DraftTree(*integers, torch.tensor(self.log_probs, device=device))
+    def tree(self, like: Tensor) -> DraftTree:
+        """As a tree of one request, its log-probabilities of `like`'s dtype."""
+        integers = [torch.tensor([x], dtype=torch.int64, device=like.device) for x in (self.tokens, self.parents, self.depths)]
+        log_probs = torch.tensor([self.log_probs], dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
+        return DraftTree(*integers, log_probs, torch.ones_like(integers[0], dtype=torch.bool))
 
 
 def _children(scorer: Scorer, state: Tensor, parent: int, depth: int, base: float) -> Siblings:
     tokens, log_probs = scorer.score(state, depth)
-    return Siblings(parent, depth, base, state, tokens[0].tolist(), log_probs[0].tolist())
+    return Siblings(parent, depth, base, state, tokens[0, 0].tolist(), log_probs[0, 0].tolist())
 
 
-def build_tree(scorer: Scorer, budget: Budget) -> DraftTree:
-    """Pop the best node, offer its next sibling and its first child, until the budget admits no more.
+def build_tree(scorer: Scorer, budget: int, depth_penalty: float = 0.0) -> DraftTree:
+    """Pop the best node, offer its next sibling and its first child, until there are `budget` nodes or no more.
 
-    Nodes come in pop order. Ties are broken by insertion. With k = 1 this is the chain.
+    `scorer` is one request's. Nodes come in pop order: by log-probability, `depth_penalty` added once for each depth. Ties
+    are broken by insertion. With one child a node this is the chain. Dead candidates, of log-probability -inf, are never
+    offered.
     """
-    nodes, forecast = Nodes(), 1.0
-    state = scorer.root_state
+    nodes, state = Nodes(), scorer.root_state
     heap: list[tuple[float, int, Siblings]] = []
-    order = itertools.count()
+    order, lane = itertools.count(), torch.zeros(1, 1, dtype=torch.int64, device=state.device)
 
     def offer(siblings: Siblings) -> None:
-        heapq.heappush(heap, (-siblings.best, next(order), siblings))
+        if siblings.best > -float("inf"):
+            heapq.heappush(heap, (-siblings.best - depth_penalty * siblings.depth, next(order), siblings))
 
     offer(_children(scorer, state, -1, 0, 0.0))
-    while heap:
+    while heap and len(nodes.tokens) < budget:
         _, _, popped = heapq.heappop(heap)
-        forecast += exp(popped.best)
-        if not budget.admits(len(nodes.tokens) + 1, forecast):
-            break
         nodes.append(popped)
-        if len(nodes.tokens) == budget.limit:
+        if len(nodes.tokens) == budget:
             break
         if popped.depth + 1 < scorer.num_depths:
-            token = popped.tokens[popped.rank]
-            child_state = scorer.advance(popped.state, torch.tensor([token], device=state.device))
+            token = torch.full_like(lane, popped.tokens[popped.rank])
+            child_state = scorer.advance(popped.state, lane, token)
             offer(_children(scorer, child_state, len(nodes.tokens) - 1, popped.depth + 1, popped.best))
         popped.rank += 1
         if popped.rank < len(popped.tokens):
             offer(popped)
-    return nodes.tree(state.device)
+    return nodes.tree(scorer.root_state)

@@ -1,114 +1,178 @@
 """Scorers: which tokens may follow a node, and how likely the drafter thinks each is (Section 3.1, 3.2).
 
-A scorer answers two questions, for any number of nodes of one depth at once: `score`, the best k children of each,
-and `advance`, the states of the children that are kept. The builders differ in how they ask; the answers are the same.
+A scorer answers two questions, for any number of nodes of one depth of any number of requests at once: `score`, the best k
+children of each, and `advance`, the states of the children that are kept. The builders differ in how they ask; the
+answers are the same.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dominotree.drafting.topk import top_tokens
+from dominotree.kernels import gru_step, score_candidates
 from dominotree.models.drafter import DominoDrafter
+
+Normaliser = Literal["candidates", "tail"]
 
 
 class Scorer(Protocol):
-    """n nodes of one depth in, k children of each out, best first."""
+    """n nodes (lanes) of one depth of R requests in, k children of each out, best first."""
 
     num_depths: int
-    root_state: Tensor  # [1, G]
+    children: int
+    root_state: Tensor  # [R, 1, G]
 
     def score(self, states: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        """Children at `depth` of nodes with these states [n, G]: tokens [n, k] and log-probabilities [n, k]."""
+        """Children at `depth` of nodes with these states [R, n, G]: tokens and log-probabilities [R, n, k]."""
 
-    def advance(self, states: Tensor, tokens: Tensor) -> Tensor:
-        """States [n, G] of children with these tokens [n], whose parents have these states [n, G]."""
+    def advance(self, states: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
+        """States [R, m, G] of children with these tokens [R, m], whose parents [R, m] are lanes of states [R, n, G]."""
 
 
 class TableScorer:
     """The same children for every node of a depth: marginals, or one fixed correction a depth."""
 
     def __init__(self, tokens: Tensor, log_probs: Tensor) -> None:
-        """tokens, log_probs: [D, k], best first."""
+        """tokens, log_probs: [R, D, k], best first."""
         self.tokens, self.log_probs = tokens, log_probs
-        self.num_depths = len(tokens)
-        self.root_state = log_probs.new_empty(1, 0)
+        requests, self.num_depths, self.children = tokens.shape
+        self.root_state = log_probs.new_empty(requests, 1, 0)
 
     def score(self, states: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        shape = (len(states), self.tokens.shape[1])
-        return self.tokens[depth].expand(shape), self.log_probs[depth].expand(shape)
+        shape = (-1, states.shape[1], -1)
+        return self.tokens[:, depth, None].expand(shape), self.log_probs[:, depth, None].expand(shape)
 
-    def advance(self, states: Tensor, tokens: Tensor) -> Tensor:
-        return states
+    def advance(self, states: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
+        return self.root_state.expand(-1, tokens.shape[1], -1)
 
 
 def marginal_scorer(base_logits: Tensor, children: int) -> TableScorer:
-    """DDTree's scorer (Section 2.4): top-k of the base marginals. base_logits: [D, V]."""
-    log_probs, tokens = base_logits.float().log_softmax(-1).topk(min(children, base_logits.shape[-1]))
-    return TableScorer(tokens, log_probs)
+    """DDTree's scorer (Section 2.4): top-k of the base marginals. base_logits: [R, D, V]."""
+    best, tokens = top_tokens(base_logits, min(children, base_logits.shape[-1]))
+    return TableScorer(tokens, best - _total(base_logits).unsqueeze(-1))
+
+
+def _total(logits: Tensor) -> Tensor:
+    """The normaliser of logits [..., V]: log-sum-exp [...], at least in float32."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).logsumexp(-1)
+
+
+class GruInputs(Protocol):
+    """Where the GRU's input products W_ih E(v) come from."""
+
+    def products(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Of tokens [R, m]: rows [T, 3G], and which of them is whose [R, m]."""
+
+
+class ComputedInputs:
+    """Products computed when they are needed."""
+
+    def __init__(self, drafter: DominoDrafter, embedding: Tensor) -> None:
+        """embedding: the target's [V, H]."""
+        self.weight, self.embedding = drafter.prefix_gru.weight_ih_l0, embedding
+
+    def products(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        rows = torch.arange(tokens.numel(), device=tokens.device).view_as(tokens)
+        return F.linear(self.embedding[tokens.flatten()], self.weight), rows
+
+
+class InputTable:
+    """Products of the whole vocabulary, computed once: the step's larger half becomes a look-up (`table_bytes` of memory)."""
+
+    def __init__(self, drafter: DominoDrafter, embedding: Tensor) -> None:
+        """embedding: the target's [V, H]."""
+        self.table = F.linear(embedding, drafter.prefix_gru.weight_ih_l0)  # [V, 3G]
+
+    def products(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        return self.table, tokens
+
+
+def table_bytes(drafter: DominoDrafter, embedding: Tensor) -> int:
+    """What an `InputTable` takes."""
+    return embedding.shape[0] * drafter.prefix_gru.weight_ih_l0.shape[0] * embedding.element_size()
 
 
 class ConditionalScorer:
     """DominoTree's scorer: the base top-M of a depth, corrected along each node's own path (Section 3.1, 3.2).
 
-    Normalisation is the released method's: over the M candidates where the correction applies, over the full
-    vocabulary below the prefix length, where the base stands alone.
+    Below the prefix length, where the base stands alone, normalisation is over the full vocabulary. Where the correction
+    applies it is `normaliser`'s choice: over the M corrected candidates, as in the released method, or over these and the
+    base's mass outside them, which is the full vocabulary's normaliser as far as the candidates' choice lets it be known.
     """
 
     def __init__(
         self,
         drafter: DominoDrafter,
-        embedding: Tensor,
+        inputs: GruInputs,
         z: Tensor,
         base_logits: Tensor,
         root: Tensor,
         children: int,
         candidate_width: int | None,
+        normaliser: Normaliser = "candidates",
     ) -> None:
-        """embedding: the target's [V, H]. z: [D, H]. base_logits: [D, V]. root: token [1].
-
-        candidate_width: M, or None to correct the full vocabulary.
-        """
-        self.drafter, self.embedding = drafter, embedding
-        self.num_depths, vocabulary = base_logits.shape
+        """z: [R, D, H]. base_logits: [R, D, V]. root: tokens [R]. candidate_width: M, or None for the full vocabulary."""
+        requests, self.num_depths, vocabulary = base_logits.shape
+        self.inputs, self.weight_hh = inputs, drafter.prefix_gru.weight_hh_l0
         self.children = min(children, candidate_width or vocabulary)
         self.prefix = drafter.config.pure_draft_prefix_len
-        self.uncorrected = marginal_scorer(base_logits[: self.prefix], self.children)
-        self._gather_candidates(base_logits[self.prefix :], candidate_width)
-        from_z, self.from_state = drafter.embed_proj[0].weight.split([z.shape[-1], drafter.config.gru_hidden_dim], dim=1)
-        self.from_z = F.linear(z[self.prefix :], from_z)  # [D - prefix, E]: the part of W1 [z ; s] that no path changes
-        self.root_state = self.advance(z.new_zeros(1, drafter.config.gru_hidden_dim), root)
+        self.uncorrected = marginal_scorer(base_logits[:, : self.prefix], self.children)
+        depth_first = base_logits[:, self.prefix :].transpose(0, 1)  # [D - prefix, R, V]
+        self._gather_candidates(depth_first, candidate_width, drafter.correction_rows)
+        self.tails = _tails(depth_first, self.base, normaliser)  # [D - prefix, R]
+        hidden, state = z.shape[-1], drafter.config.gru_hidden_dim
+        from_z, self.from_state = drafter.embed_proj[0].weight.split([hidden, state], dim=1)
+        # The part of W1 [z ; s] that no path changes: [D - prefix, R, E].
+        self.from_z = F.linear(z[:, self.prefix :].transpose(0, 1), from_z)
+        zero = z.new_zeros(requests, 1, state)
+        self.root_state = self.advance(zero, torch.zeros_like(root).unsqueeze(1), root.unsqueeze(1))
 
-    def _gather_candidates(self, base_logits: Tensor, width: int | None) -> None:
-        rows = self.drafter.correction_rows
+    def _gather_candidates(self, base_logits: Tensor, width: int | None, rows: Tensor) -> None:
+        depths, requests, vocabulary = base_logits.shape
         if width is None:
-            depths = len(base_logits)
-            self.base, self.tokens, self.rows = base_logits, None, rows.expand(depths, *rows.shape)
+            self.base, self.rows = base_logits, rows.expand(depths, requests, *rows.shape)
+            self.tokens = torch.arange(vocabulary, device=rows.device).expand_as(base_logits)
         else:
-            self.base, self.tokens = base_logits.topk(width)
-            self.rows = rows[self.tokens]  # [D - prefix, M, E]
+            self.base, self.tokens = top_tokens(base_logits, width)
+            self.rows = rows.index_select(0, self.tokens.flatten()).view(
+                *self.tokens.shape, rows.shape[1]
+            )  # [D - prefix, R, M, E]
 
     def score(self, states: Tensor, depth: int) -> tuple[Tensor, Tensor]:
         if depth < self.prefix:
             return self.uncorrected.score(states, depth)
         at = depth - self.prefix
-        bottleneck = F.silu(self.from_z[at] + F.linear(states, self.from_state))
-        corrected = self.base[at] + F.linear(bottleneck, self.rows[at])
-        log_probs, places = corrected.float().log_softmax(-1).topk(self.children)
-        return (places if self.tokens is None else self.tokens[at][places]), log_probs
+        places, log_probs = score_candidates(
+            states, self.from_state, self.from_z[at], self.base[at], self.rows[at], self.tails[at], self.children
+        )
+        return self.tokens[at].gather(1, places.flatten(1)).view_as(places), log_probs
 
-    def advance(self, states: Tensor, tokens: Tensor) -> Tensor:
-        return self.drafter.gru_step(self.embedding[tokens], states)
+    def advance(self, states: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
+        table, rows = self.inputs.products(tokens)
+        return gru_step(table, rows, states, parents, self.weight_hh)
+
+
+def _tails(base_logits: Tensor, candidates: Tensor, normaliser: Normaliser) -> Tensor:
+    """What of the base shares in the normaliser besides the candidates: log-sum-exp of the rest [..., V] -> [...], or -inf."""
+    if normaliser == "candidates":
+        wide = torch.promote_types(base_logits.dtype, torch.float32)
+        return base_logits.new_full(base_logits.shape[:-1], -float("inf"), dtype=wide)
+    total, inside = _total(base_logits), _total(candidates)
+    return total + torch.log1p(-(inside - total).clamp(max=0).exp())
 
 
 def static_scorer(conditional: ConditionalScorer) -> TableScorer:
     """The correction once a depth, along the greedy path (Appendix D): what the correction gives without the paths."""
     state, rows = conditional.root_state, []
+    lane = torch.zeros(len(state), 1, dtype=torch.int64, device=state.device)
     for depth in range(conditional.num_depths):
         rows.append(conditional.score(state, depth))
-        state = conditional.advance(state, rows[-1][0][:, 0])
+        if depth + 1 < conditional.num_depths:
+            state = conditional.advance(state, lane, rows[-1][0][:, :, 0])
     tokens, log_probs = zip(*rows, strict=True)
-    return TableScorer(torch.cat(tokens), torch.cat(log_probs))
+    return TableScorer(torch.cat(tokens, dim=1), torch.cat(log_probs, dim=1))

@@ -188,13 +188,11 @@ class DominoDrafter(DFlashDrafter):
             nn.Linear(config.emb_dim, config.vocab_size, bias=False),
         )
 
-    def gru_step(self, embeddings: Tensor, states: Tensor) -> Tensor:
-        """One GRU step for n paths: embeddings [n, H], states [n, G] -> [n, G]."""
-        inputs = F.linear(embeddings, self.prefix_gru.weight_ih_l0)
-        return self.gru_step_from_inputs(inputs, states)
+    def gru_step(self, inputs: Tensor, states: Tensor) -> Tensor:
+        """One step of n paths, [n, G] -> [n, G], with W_ih E(v) [n, 3G] known; gates in the order reset, update, new.
 
-    def gru_step_from_inputs(self, inputs: Tensor, states: Tensor) -> Tensor:
-        """The step when W_ih E(v) [n, 3G] is known already; gates in the order reset, update, new."""
+        Differentiable, for training; decoding has `kernels.gru_step`.
+        """
         hidden = F.linear(states, self.prefix_gru.weight_hh_l0)
         input_r, input_z, input_n = inputs.chunk(3, dim=-1)
         hidden_r, hidden_z, hidden_n = hidden.chunk(3, dim=-1)
@@ -208,7 +206,7 @@ class DominoDrafter(DFlashDrafter):
         state = inputs.new_zeros(inputs.shape[0], self.config.gru_hidden_dim)
         states = []
         for step in inputs.unbind(1):
-            state = self.gru_step_from_inputs(step, state)
+            state = self.gru_step(step, state)
             states.append(state)
         return torch.stack(states, dim=1)
 

@@ -9,8 +9,8 @@ from dominotree.arms import MethodSettings
 from dominotree.decoding.engine import Limits, generate_autoregressive, generate_speculative
 from dominotree.decoding.sampling import make_sampler
 from dominotree.drafting.budget import CostModel
-from dominotree.methods import METHODS, Parts, max_nodes
-from tests.tiny import VOCAB, tiny_drafter, tiny_target
+from dominotree.methods import METHODS, max_nodes
+from tests.tiny import VOCAB, tiny_parts, tiny_target
 
 SETTINGS = MethodSettings(budget=9, cap=12, children=4, candidate_width=10)
 COST = CostModel(5.0, (1, 16), (0,), ((10.0, 12.0),))
@@ -26,13 +26,8 @@ def sampler_of(seed, temperature):
     return make_sampler("keyed", seed, f"prompt {seed}", temperature, CPU)
 
 
-def parts_of(name, seed, target, settings=SETTINGS):
-    drafter = tiny_drafter(METHODS[name].drafter, seed)
-    return Parts(drafter, target.embedding, settings, COST)
-
-
 def speculate(name, seed, target, sampler, limits):
-    parts = parts_of(name, seed, target)
+    parts = tiny_parts(name, target, SETTINGS, seed, COST)
     method = METHODS[name]
     nodes = max_nodes(parts)
     return generate_speculative(target, parts.drafter, method.make_build(parts), nodes, prompt_of(seed), sampler, limits)

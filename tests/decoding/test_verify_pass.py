@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -13,10 +15,11 @@ from tests.tiny import LAYERS, tiny_drafter, tiny_target
 
 PROMPT = [5, 7, 1, 9, 2, 11]
 TREE = DraftTree(
-    tokens=torch.tensor([4, 6, 8, 3, 10]),
-    parents=torch.tensor([-1, -1, 0, 0, 2]),
-    depths=torch.tensor([0, 0, 1, 1, 2]),
-    log_probs=torch.zeros(5),
+    tokens=torch.tensor([[4, 6, 8, 3, 10]]),
+    parents=torch.tensor([[-1, -1, 0, 0, 2]]),
+    depths=torch.tensor([[0, 0, 1, 1, 2]]),
+    log_probs=torch.zeros(1, 5),
+    valid=torch.ones(1, 5, dtype=torch.bool),
 )
 ROOT = 12
 
@@ -31,7 +34,7 @@ def prefilled(target, capacity=40):
 
 @torch.inference_mode()
 def verify(target, tree, cache):
-    inputs = verify_input(tree, ROOT, cache.length, torch.float32)
+    inputs = verify_input(tree, ROOT, cache.length, 3, torch.float32)
     output = target.forward(inputs.tokens, inputs.positions, inputs.mask, cache)
     return target.logits(output.hidden[0]), output.features[0]
 
@@ -58,8 +61,8 @@ def test_a_sibling_token_does_not_change_a_nodes_logits(changed):
     target = tiny_target(1)
     before, _ = verify(target, TREE, prefilled(target))
     tokens = TREE.tokens.clone()
-    tokens[changed] = 13
-    after, _ = verify(target, DraftTree(tokens, TREE.parents, TREE.depths, TREE.log_probs), prefilled(target))
+    tokens[0, changed] = 13
+    after, _ = verify(target, replace(TREE, tokens=tokens), prefilled(target))
     descendants = {0: {1, 3, 4, 5}, 1: {2}, 2: {3, 5}, 3: {4}, 4: {5}}[changed]  # rows: root first
     for row in range(6):
         same = torch.equal(before[row], after[row])
@@ -108,7 +111,7 @@ def test_draft_cache_equals_drafting_anew(kind):
     once = whole.draft(ROOT)
     assert last.position == once.position == 9
     torch.testing.assert_close(last.z, once.z, atol=1e-5, rtol=1e-5)
-    assert last.z.shape[0] == drafter.config.num_proposals
+    assert last.z.shape[1] == drafter.config.num_proposals
 
 
 @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Ancestor masks, accepted paths, layout of a verification pass."""
+"""Accepted paths, layout of a verification pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dominotree.decoding.verify import verify_input
-from dominotree.drafting.tree import DraftTree, accepted_path, ancestor_mask
+from dominotree.drafting.tree import DraftTree, accepted_path
 
 
 @st.composite
@@ -26,43 +26,56 @@ def trees(draw, max_nodes=24, vocab=5):
         parents.append(parent)
         depths.append(depths[parent] + 1 if parent >= 0 else 0)
         tokens.append(token)
-    integers = [torch.tensor(x, dtype=torch.int64) for x in (tokens, parents, depths)]
-    return DraftTree(*integers, torch.zeros(len(parents)))
+    integers = [torch.tensor([x], dtype=torch.int64) for x in (tokens, parents, depths)]
+    return DraftTree(*integers, torch.zeros(1, len(parents)), torch.ones(1, len(parents), dtype=torch.bool))
+
+
+def with_dead_leaves(tree, count):
+    """The tree filled up with `count` leaves of token 0 that are none."""
+    shape, zeros = (1, count), torch.zeros(1, count, dtype=torch.int64)
+    parts = ((tree.tokens, zeros), (tree.parents, zeros - 1), (tree.depths, zeros))
+    integers = [torch.cat(pair, dim=1) for pair in parts]
+    log_probs = torch.cat((tree.log_probs, torch.full(shape, -float("inf"))), dim=1)
+    return DraftTree(*integers, log_probs, torch.cat((tree.valid, zeros > 0), dim=1))
+
+
+def path_of(tree, sampled):
+    return accepted_path(*(part[0].tolist() for part in (tree.tokens, tree.parents, tree.valid)), sampled)
 
 
 def ancestors(tree, node):
     found = [node]
-    while (parent := tree.parents[found[-1]].item()) >= 0:
+    while (parent := tree.parents[0, found[-1]].item()) >= 0:
         found.append(parent)
     return set(found)
 
 
-@given(trees())
-def test_mask_is_self_and_ancestors(tree):
-    mask = ancestor_mask(tree.parents, int(tree.depths.max()))
-    for node in range(len(tree)):
-        assert set(mask[node].nonzero().flatten().tolist()) == ancestors(tree, node)
-
-
 @given(trees(), st.integers(0, 9))
 def test_layout(tree, position):
-    inputs = verify_input(tree, root=3, position=position, dtype=torch.float32)
-    assert inputs.tokens[0].tolist() == [3, *tree.tokens.tolist()]
-    assert inputs.positions[0].tolist() == [position, *(position + 1 + d for d in tree.depths.tolist())]
+    inputs = verify_input(tree, root=3, position=position, max_depth=24, dtype=torch.float32)
+    assert inputs.tokens[0].tolist() == [3, *tree.tokens[0].tolist()]
+    assert inputs.positions[0].tolist() == [position, *(position + 1 + d for d in tree.depths[0].tolist())]
     seen = inputs.mask[0, 0] == 0
     assert seen[:, : position + 1].all(), "everyone sees the context and the root"
     assert not seen[0, position + 1 :].any(), "the root sees no node"
-    assert torch.equal(seen[1:, position + 1 :], ancestor_mask(tree.parents, int(tree.depths.max())))
-    assert seen.any(dim=1).all(), "no row is fully masked"
+    for node in range(tree.num_nodes):
+        assert set(seen[1 + node, position + 1 :].nonzero().flatten().tolist()) == ancestors(tree, node)
 
 
 @given(trees(), st.randoms(use_true_random=False))
 def test_accepted_path_follows_the_samples(tree, random):
-    sampled = [random.randrange(5) for _ in range(len(tree) + 1)]
-    path = accepted_path(tree, sampled)
+    tokens, parents = tree.tokens[0].tolist(), tree.parents[0].tolist()
+    sampled = [random.randrange(5) for _ in range(tree.num_nodes + 1)]
+    path = path_of(tree, sampled)
     parent = -1
     for node in path:
-        assert tree.parents[node] == parent and tree.tokens[node] == sampled[parent + 1]
+        assert parents[node] == parent and tokens[node] == sampled[parent + 1]
         parent = node
-    children = {tree.tokens[n].item() for n in range(len(tree)) if tree.parents[n] == parent}
+    children = {token for token, above in zip(tokens, parents, strict=True) if above == parent}
     assert sampled[parent + 1] not in children, "the path goes on as long as a child was sampled"
+
+
+@given(trees(), st.integers(1, 5), st.randoms(use_true_random=False))
+def test_dead_leaves_are_never_accepted(tree, count, random):
+    sampled = [random.randrange(3) for _ in range(tree.num_nodes + count + 1)]
+    assert path_of(with_dead_leaves(tree, count), sampled) == path_of(tree, sampled)

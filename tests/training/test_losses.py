@@ -234,7 +234,7 @@ def test_corrections_read_the_root_and_the_tokens_before_each_depth() -> None:
     assert not u[:, 0].any()
     state = torch.zeros(1, 16)
     for depth, token in enumerate(path[0]):
-        state = drafter.gru_step(embedding[token][None], state)
+        state = drafter.gru_step(F.linear(embedding[token][None], drafter.prefix_gru.weight_ih_l0), state)
         if depth:
             torch.testing.assert_close(u[:, depth], drafter.bottleneck(z[:, depth], state))
 
