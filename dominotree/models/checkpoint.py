@@ -118,11 +118,18 @@ class _Raw:
             raise UserError(f"{self.path}: {kind} needs a sliding window, and this drafter attends to its whole context")
 
     def rope_theta(self) -> float:
-        rope = self.find("rope_parameters") or self.find("rope_scaling") or {}
-        kind = rope.get("rope_type", rope.get("type", "default"))
-        if kind != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0:
-            raise UserError(f"{self.path}: rotary scaling {json.dumps(rope)} is not supported in a drafter (only the default)")
-        return self.positive("rope_theta", rope)
+        ropes = [self.find(key) or {} for key in ("rope_parameters", "rope_scaling")]
+        for rope in ropes:
+            kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
+            if kind != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0:
+                raise UserError(f"{self.path}: rotary scaling {json.dumps(rope)} is not supported in a drafter (only the default)")
+        return self.positive("rope_theta", *ropes)
+
+    def shift_label(self) -> bool:
+        value = self.find("shift_label")
+        if value not in (None, False, True):
+            raise UserError(f"{self.path}: shift_label should be true or false, not {value}")
+        return bool(value)
 
 
 def parse_config(top: dict[str, Any], path: Path) -> DrafterConfig:
@@ -141,7 +148,7 @@ def parse_config(top: dict[str, Any], path: Path) -> DrafterConfig:
     kind: DrafterKind = "dflash" if projector is None else "domino"
     raw.refuse_another_network()
     raw.refuse_sliding_window()
-    shift_label = bool(raw.find("shift_label"))
+    shift_label = raw.shift_label()
     if shift_label != (kind == "domino"):
         raise UserError(
             f"{path}: shift_label={str(shift_label).lower()} does not belong to a {kind} drafter; "
@@ -180,6 +187,8 @@ def parse_config(top: dict[str, Any], path: Path) -> DrafterConfig:
 def _check_ranges(config: DrafterConfig, path: Path) -> None:
     if config.mask_token_id >= config.vocab_size:
         raise UserError(f"{path}: mask_token_id {config.mask_token_id} is outside the vocabulary of {config.vocab_size}")
+    if config.head_dim % 2:
+        raise UserError(f"{path}: head_dim {config.head_dim} is odd, which no rotary embedding can turn")
     if config.num_attention_heads % config.num_key_value_heads:
         heads = f"{config.num_attention_heads} attention heads"
         raise UserError(f"{path}: {heads} cannot share num_key_value_heads={config.num_key_value_heads}")

@@ -15,6 +15,7 @@ from dominotree.errors import UserError
 from dominotree.files import atomic_write
 from dominotree.hub import fetch, resolve
 from dominotree.paths import cache_dir
+from dominotree.progress import track
 
 Row = Mapping[str, Any]
 
@@ -74,7 +75,7 @@ def _raw_rows(source: HubSource, commit: str, fields: Sequence[str]) -> list[Row
     if not kept.is_file():
         folder = fetch(source.repo, commit, source.files, "dataset")
         with atomic_write(kept) as partial, partial.open("w", encoding="utf-8") as file:
-            for name in source.files:
+            for name in track(f"reading {source.repo}", source.files, len(source.files)):
                 for number, row in read_rows(folder / name):
                     if missing := [field for field in fields if field not in row]:
                         raise UserError(f"dataset {source.repo}, {name}, line {number}: '{missing[0]}' is missing")
