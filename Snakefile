@@ -2,6 +2,7 @@
 #
 #   snakemake table2 --cores 1                      the demo study, on any machine
 #   snakemake table2 --cores 1 --config variant=m32 'overrides=["method.dominotree.candidate_width=32"]'
+#   snakemake table10 --cores 1                     any table, see dominotree/reporting/catalogue.py: only the runs that it reads
 #   snakemake tables --cores 1                      all tables
 #   snakemake drafters --cores 1                    the drafters of dominotree/assets/, made again
 
@@ -12,21 +13,19 @@ include: "workflow/rules/tables.smk"
 include: "workflow/rules/drafters.smk"
 
 
-rule table2:
-    default_target: True
-    input:
-        table_files("table2"),
+for TABLE in TABLES:
 
-
-rule table1:
-    input:
-        table_files("table1"),
+    rule:
+        name:
+            TABLE
+        default_target: TABLE == "table2"
+        input:
+            table_files(TABLE),
 
 
 rule tables:
     input:
-        table_files("table1"),
-        table_files("table2"),
+        [table_files(table) for table in tables_of(STUDY)],
 
 
 rule drafters:

@@ -12,7 +12,7 @@ import pandas as pd
 from dominotree.records import validate
 
 HARDWARE = {"cpu": "Some CPU", "cores": 2, "threads": 2}
-CONFIG = {"model": {"dtype": "float32"}, "tracking": {"mode": "disabled"}}
+CONFIG = {"model": {"name": "tiny", "dtype": "float32"}, "tracking": {"mode": "disabled"}}
 METADATA = {"config": CONFIG, "hardware": HARDWARE}
 TOKENS_A_ROUND = {"ar": 1}
 """Of all other methods: 3."""
@@ -22,7 +22,8 @@ def record(
     *, arm: str = "ar", dataset: str = "math", num_output: int = 12, decode_s: float = 0.5, **changes: Any
 ) -> dict[str, Any]:
     """One record, as plain Python values that agree with each other; `changes` then replace columns."""
-    method, _, budget = arm.partition("@")
+    head, *_ = arm.split("+")
+    method, _, budget = head.partition("@")
     tau = TOKENS_A_ROUND.get(method, 3)
     rounds = num_output // tau
     per_round = 4.0 if num_output else np.nan

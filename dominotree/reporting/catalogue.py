@@ -1,19 +1,48 @@
-"""The tables, by name: which records each reads. Needs neither pandas nor torch, for the workflow."""
+"""The tables, by name: which grid of a study each reads, and which arms it needs. The workflow asks before any job."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dominotree.config import Study
+from dominotree.errors import UserError
+from dominotree.reporting.names import kind_of
+
 
 @dataclass(frozen=True)
 class Reads:
-    """grid: the purpose of the grids whose records a table reads. methods: those that it cannot do without, without budgets."""
+    """grid: the purpose of the grids whose records a table reads. kinds: of arms that it needs, whatever their budgets."""
 
     grid: str
-    methods: tuple[str, ...]
+    kinds: tuple[str, ...]
 
 
 TABLES = {
     "table1": Reads("main", ("ar",)),
     "table2": Reads("main", ("dominotree", "domino", "ddtree", "caddtree")),
+    "table3": Reads("builders", ("dominotree", "dominotree+heap")),
+    "table4": Reads("builders", ("domino", "dominotree", "dominotree+heap")),
+    "table10": Reads("budgets", ("domino", "dominotree")),
+    "table11": Reads("widths", ("domino", "dominotree+full")),
+    "table12": Reads("widths", ("dominotree+full",)),
+    "table13": Reads("sampled", ("domino", "domino+sampled", "dominotree", "dominotree+sampled")),
+    "table15": Reads("ladder", ("marginal", "static", "dominotree")),
+    "tableA3": Reads("adaptive", ("dominotree", "adaptive")),
 }
+
+
+def check_arms(table: str, study: Study) -> None:
+    """Raise `UserError` if the study lacks the grid that a table reads, or a grid lacks an arm that it needs."""
+    needs = TABLES[table]
+    for name in study.grids_for(needs.grid):
+        arms = study.grids[name].arms
+        for kind in needs.kinds:
+            if kind not in map(kind_of, arms):
+                where = f"grid {name} of study {study.name}"
+                raise UserError(f"{table} needs an arm of {kind}, and {where} has only {', '.join(arms)}")
+
+
+def tables_of(study: Study) -> list[str]:
+    """The tables for which a study has a grid."""
+    purposes = {name.partition("_")[0] for name in study.grids}
+    return [table for table, needs in TABLES.items() if needs.grid in purposes]

@@ -37,6 +37,12 @@ def arm_title(arm: str) -> str:
     return ", ".join([f"{title} ({budget})" if budget else title, *map(_variant_title, variants)])
 
 
+def kind_of(arm: str) -> str:
+    """An arm whatever its budget: `dominotree@8+heap` -> `dominotree+heap`."""
+    head, *variants = arm.split("+")
+    return "+".join([head.partition("@")[0], *variants])
+
+
 def _variant_title(variant: str) -> str:
     if variant.startswith("m") and variant[1:].isdecimal():
         return f"M={variant[1:]}"

@@ -15,30 +15,35 @@ from dominotree.reporting.names import EMBEDDED_SETS, dataset_title, datasets
 
 @dataclass(frozen=True)
 class Setting:
-    """What all records of a table share: the models' number format, as torch names it, and the machine in words."""
+    """What the records of a table share: the models' number format, as torch names it, and the machine in words."""
 
     dtype: str
     hardware: str
 
 
 def read_setting(paths: Sequence[Path]) -> Setting:
-    """The one setting of the record files `paths`; raises `UserError` naming two files that differ."""
-    first, *others = paths
-    setting = _setting(first)
-    for path in others:
-        if _setting(path) != setting:
+    """The setting of the record files `paths`: one for each model. Raises `UserError` naming two files of a model that differ."""
+    settings: dict[str, tuple[Path, Setting]] = {}
+    for path in paths:
+        model, setting = _setting(path)
+        first, expected = settings.setdefault(model, (path, setting))
+        if setting != expected:
             raise UserError(f"{first} and {path} differ in dtype or hardware; measure the whole study on one machine")
-    return setting
+    found = [setting for _, setting in settings.values()]
+    dtypes, machines = ([getattr(setting, name) for setting in found] for name in ("dtype", "hardware"))
+    return Setting(*(" and ".join(dict.fromkeys(names)) for names in (dtypes, machines)))
 
 
-def _setting(path: Path) -> Setting:
+def _setting(path: Path) -> tuple[str, Setting]:
+    """The model of a record file and its setting."""
     metadata = read_metadata(path)
     try:
+        model = metadata["config"]["model"]
         hardware = metadata["hardware"]
         machine = f"{hardware['cpu']} ({hardware['cores']} cores, {hardware['threads']} threads)"
         if hardware.get("gpu"):
             machine = f"{hardware['gpu']}, {machine}"
-        return Setting(metadata["config"]["model"]["dtype"], machine)
+        return model["name"], Setting(model["dtype"], machine)
     except KeyError as error:
         raise UserError(f"{path}: its metadata lack {error}; delete the file and measure again") from None
 

@@ -12,7 +12,8 @@ import pytest
 from dominotree.reporting.latex import escape, to_latex
 from dominotree.reporting.layout import Cell, Section, Table, number, to_markdown
 from dominotree.reporting.notes import Setting
-from dominotree.reporting.tables import table1, table2
+from dominotree.reporting.source import Source
+from dominotree.reporting.tables.main_results import table1, table2
 from tests.synthetic import study
 
 TABLE = Table(
@@ -56,7 +57,7 @@ def test_latex() -> None:
         r"\small",
         r"\caption{Change $\Delta$\%}",
         r"\label{tab:small}",
-        r"\begin{tabular}{lrrrr}",
+        r"\sbox0{\begin{tabular}{lrrrr}",
         r"\toprule",
         r" & \multicolumn{2}{c}{A\_1} & \multicolumn{2}{c}{B} \\",
         r"\cmidrule(lr){2-3} \cmidrule(lr){4-5}",
@@ -68,7 +69,8 @@ def test_latex() -> None:
         r"\multicolumn{5}{l}{\textit{T = 1}} \\",
         r"z & 5 & 6 & 7 & 8 \\",
         r"\bottomrule",
-        r"\end{tabular}",
+        r"\end{tabular}}",
+        r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi",
         r"\par\smallskip\footnotesize 50\% of it.",
         r"\end{table}",
     ]
@@ -82,8 +84,8 @@ def test_every_character_of_latex_is_escaped() -> None:
 def test_latex_compiles(tmp_path: Path) -> None:
     records = study({"ar": 1.0, "ddtree@32": 2.3, "caddtree": 2.5, "domino": 2.0, "dominotree@32": 2.5})
     setting = Setting("bfloat16", r"50% of a #1 CPU_&_GPU\{}~^$")
-    tables = "\n".join(to_latex(table) for table in (TABLE, table1(records, setting), table2(records, setting)))
-    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{tables}\end{{document}}"
+    tables = "\n".join(to_latex(table) for table in (TABLE, table1(Source(records, setting)), table2(Source(records, setting))))
+    document = rf"\documentclass{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}{tables}\end{{document}}"
     (tmp_path / "tables.tex").write_text(document, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -8,7 +8,7 @@ from dominotree.errors import UserError
 from dominotree.models.gguf import DEMO, demo_target_dir
 from dominotree.paths import ASSETS, cache_dir
 from dominotree.provenance import TABLE_SOURCES, TRAINING_SOURCES, source_digest
-from dominotree.reporting.catalogue import TABLES
+from dominotree.reporting.catalogue import TABLES, check_arms, tables_of
 
 ENVIRONMENT = "../../environment.yml"
 
@@ -26,7 +26,7 @@ TRAINED = cache_dir() / "drafters"
 wildcard_constraints:
     dataset="[^/]+",
     kind="domino|dflash",
-    table="table[A-Z]?[0-9]+",
+    table="|".join(TABLES),
     temperature="[0-9.e+-]+",
 
 
@@ -39,6 +39,7 @@ def record_files(grid, dataset, temperature):
 def records_for(table):
     """The records that a table reads; one line instead of any job if the study has not what the table needs."""
     try:
+        check_arms(table, STUDY)
         return STUDY.record_files(TABLES[table].grid)
     except UserError as error:
         sys.exit(f"error: {error}")

@@ -12,6 +12,8 @@ rule table:
         ENVIRONMENT
     params:
         stem=lambda wildcards: FOLDER / "tables" / wildcards.table,
+        paper="--beside-paper" if STUDY.tables.beside_paper else "",
         digest=source_digest(TABLE_SOURCES),
     shell:
-        "DOMINOTREE_LOG={log} python -m dominotree.reporting.tables {wildcards.table} --output {params.stem} --records {input}"
+        "DOMINOTREE_LOG={log} python -m dominotree.reporting.tables {wildcards.table} --output {params.stem} {params.paper}"
+        " --records {input}"

@@ -1,0 +1,1 @@
+"""The tables of a study: python -m dominotree.reporting.tables NAME."""
