@@ -122,7 +122,7 @@ class _Raw:
         for rope in ropes:
             kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
             if kind != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0:
-                raise UserError(f"{self.path}: rotary scaling {json.dumps(rope)} is not supported in a drafter (only the default)")
+                raise UserError(f"{self.path}: rotary scaling {json.dumps(rope)} makes another network; only the default is read")
         return self.positive("rope_theta", *ropes)
 
     def shift_label(self) -> bool:

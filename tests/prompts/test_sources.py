@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,26 @@ def test_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: list
     rows = real("json", data_files=str(path), split="train", cache_dir=str(tmp_path / "datasets"))
     rows = rows.shuffle(seed=0).select(range(50)) if count > 50 else rows
     assert [c.turns for c in found] == [TEMPLATES[name].render(row) for row in rows]
+
+
+@pytest.mark.parametrize(("name", "config"), [("gsm8k", "main"), ("mbpp", "sanitized"), ("humaneval", None), ("mt-bench", None)])
+def test_with_datasets_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, config: str | None) -> None:
+    """A repository as the Hub has it, but in a folder: its card names the files of each config and split."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+    source = _source(name)["hub"]
+    data = [{"split": source.split, "path": "rows.jsonl"}, {"split": "other", "path": "others.jsonl"}]
+    card = json.dumps({"configs": [{"config_name": config or "default", "data_files": data}]})
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    (repository / "README.md").write_text(f"---\n{card}\n---\n")
+    _write(repository / "rows.jsonl", (ROWS[name](i) for i in range(60)))
+    _write(repository / "others.jsonl", (ROWS[name](i) for i in range(60, 90)))
+    found = load_dataset(name, 50, hub=replace(source, repo=str(repository)))
+    assert found == load_dataset(name, 50, path=repository / "rows.jsonl")
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load_dataset(name, 50, hub=replace(source, repo=str(repository), split="absent"))
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load_dataset(name, 50, hub=replace(source, repo=str(repository), config="absent"))
 
 
 @settings(max_examples=30, deadline=None)
