@@ -20,7 +20,13 @@ def fetch(repo: str, revision: str, patterns: Sequence[str], kind: Kind = "model
     """
     # Imported here, because only what comes from the Hub needs it.
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        HFValidationError,
+        HTTPError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     place = f"{kind} {repo}"
     try:
@@ -31,10 +37,10 @@ def fetch(repo: str, revision: str, patterns: Sequence[str], kind: Kind = "model
         raise UserError(f"{place}: not on the Hub, or not open to you; check the name, or log in with `hf auth login`") from None
     except HFValidationError:
         raise UserError(f"{place}: not a name on the Hub, which is of the form owner/name") from None
-    except HfHubHTTPError as error:
-        raise UserError(f"{place}: the Hub did not give it ({' '.join(str(error).split())})") from None
-    except OSError:
+    except (LocalEntryNotFoundError, ConnectionError):
         raise UserError(f"{place}: not in the cache, and the Hub cannot be reached; check the connection") from None
+    except (HTTPError, OSError) as error:
+        raise UserError(f"{place}: not to be had from the Hub ({' '.join(str(error).split())})") from None
 
 
 def resolve(repo: str, revision: str, kind: Kind = "model") -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-from httpx2 import Request, Response
+from httpx2 import ReadTimeout, Request, Response
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -64,6 +64,8 @@ def test_commit_of_a_folder() -> None:
         (HfHubHTTPError("503\nService Unavailable", response=ANSWER), "503 Service Unavailable"),
         (LocalEntryNotFoundError("no connection"), "cannot be reached"),
         (ConnectionError("reset"), "cannot be reached"),
+        (ReadTimeout("timed out"), "not to be had from the Hub (timed out)"),
+        (OSError(28, "No space left on device"), "No space left on device"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -61,10 +61,11 @@ def fetch_rows(source: HubSource, fields: Sequence[str]) -> Sequence[Row]:
         return _raw_rows(source, commit, fields)
     # Imported here, because the embedded sets and files do without it.
     import datasets
+    from huggingface_hub.errors import HTTPError
 
     try:
         return datasets.load_dataset(source.repo, source.config, split=source.split, revision=commit)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+    except (OSError, ValueError, HTTPError, datasets.exceptions.DatasetsError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"dataset {source.repo} at {source.revision}: cannot be loaded ({reason})") from None
 
