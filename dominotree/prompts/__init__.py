@@ -99,6 +99,11 @@ def load_dataset(
     return conversations
 
 
+def held_out_prompts() -> list[Conversation]:
+    """Prompts of all families that no dataset has, to fit on what is then measured on others."""
+    return _read(EMBEDDED / "held-out.jsonl", Dataset(_own, ("id", "family", "turns")))
+
+
 def _read(path: Path, dataset: Dataset) -> list[Conversation]:
     """All conversations of a file. Raises `UserError` naming file and line if one does not fit, or an id repeats."""
     conversations = []
@@ -115,6 +120,8 @@ def _read(path: Path, dataset: Dataset) -> list[Conversation]:
 
 def _subset(count: int, wanted: int | None, seed: int, place: str) -> list[int]:
     """Which of `count` rows to take."""
+    if not count:
+        raise UserError(f"{place}: there is no conversation in it")
     if wanted is None or wanted == count:
         return list(range(count))
     if not 1 <= wanted <= count:

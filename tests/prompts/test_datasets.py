@@ -95,6 +95,11 @@ def test_repeated_id_is_named(tmp_path: Path) -> None:
         load_dataset("chat", path=path)
 
 
+def test_empty_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.jsonl: there is no conversation in it"):
+        load_dataset("chat", path=_write(tmp_path / "none.jsonl"))
+
+
 def test_unreadable_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         load_dataset("chat", path=tmp_path / "absent.jsonl")
