@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from dominotree.kernels.candidates.reference import candidate_log_probs
 from dominotree.kernels.candidates.reference import score_candidates as reference
 from dominotree.kernels.dispatch import on_gpu
+
+__all__ = ["MAX_CANDIDATES", "candidate_log_probs", "score_candidates"]
 
 MAX_CANDIDATES = 1024
 """The widest set that the kernel takes; wider ones, as the full vocabulary, are scored by the reference on CUDA too."""

@@ -53,7 +53,6 @@ def _score_candidates(
 
     outside = tl.load(tail + request).to(tl.float32)
     most = tl.maximum(tl.max(corrected, axis=1), outside)
-    most = tl.where(most == float("-inf"), 0.0, most)
     normaliser = most + tl.log(tl.sum(tl.exp(corrected - most[:, None]), axis=1) + tl.exp(outside - most))
 
     # Dead candidates are chosen too, when nothing better is left, and each once: so it is noted who is still free.
