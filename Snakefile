@@ -4,6 +4,8 @@
 #   snakemake table2 --cores 1 --config variant=m32 'overrides=["method.dominotree.candidate_width=32"]'
 #   snakemake table10 --cores 1                     any table, see dominotree/reporting/catalogue.py: only the runs that it reads
 #   snakemake tables --cores 1                      all tables
+#   snakemake numbers --cores 1                     the numbers that a text quotes, as JSON and as LaTeX macros
+#   snakemake paper.pdf --cores 1                   all tables and figures in one document, where there is a LaTeX
 #   snakemake drafters --cores 1                    the drafters of dominotree/assets/, made again
 
 
@@ -26,6 +28,18 @@ for TABLE in TABLES:
 rule tables:
     input:
         [table_files(table) for table in tables_of(STUDY)],
+
+
+rule numbers:
+    input:
+        rules.numbers_of_tables.output,
+
+
+rule:
+    name:
+        "paper.pdf"
+    input:
+        lambda wildcards: document_or_message(),
 
 
 rule drafters:

@@ -19,6 +19,10 @@ SHOWN = ("layout.py", "latex.py", "names.py", "notes.py", "paper.py", "printed",
 TABLE_SOURCES = ("records.py", *(f"reporting/{name}" for name in SHOWN), "stats.py")
 """What decides a table, given the records."""
 
+NUMBER_SOURCES = ("reporting/numbers.py",)
+DOCUMENT_SOURCES = ("reporting/document.py",)
+"""What decides the numbers of a text and the document, given the tables."""
+
 TRAINING_SOURCES = ("models", "prompts", "training")
 """What decides a corpus and a drafter."""
 

@@ -37,11 +37,11 @@ def to_latex(table: Table) -> str:
     width = len(table.columns) * max(1, len(table.groups))
     sections = [[_title(section.title, 1 + width), *map(_row, section.rows)] for section in table.sections]
     lines = [
-        r"\begin{table}",
+        r"\begin{table}[htbp]",
         r"\centering",
         r"\small",
         rf"\caption{{{escape(table.caption)}}}",
-        rf"\label{{tab:{table.name}}}",
+        rf"\label{{tab:{table.name}}}\par\smallskip",
         rf"\sbox0{{\begin{{tabular}}{{l{'r' * width}}}",
         r"\toprule",
         *_groups(table),

@@ -52,11 +52,11 @@ def test_markdown() -> None:
 
 def test_latex() -> None:
     assert to_latex(TABLE).splitlines() == [
-        r"\begin{table}",
+        r"\begin{table}[htbp]",
         r"\centering",
         r"\small",
         r"\caption{Change $\Delta$\%}",
-        r"\label{tab:small}",
+        r"\label{tab:small}\par\smallskip",
         r"\sbox0{\begin{tabular}{lrrrr}",
         r"\toprule",
         r" & \multicolumn{2}{c}{A\_1} & \multicolumn{2}{c}{B} \\",

@@ -7,8 +7,9 @@ from dominotree.compose import compose_drafters, study_from_snakemake
 from dominotree.errors import UserError
 from dominotree.models.gguf import DEMO, demo_target_dir
 from dominotree.paths import ASSETS, cache_dir
-from dominotree.provenance import TABLE_SOURCES, TRAINING_SOURCES, source_digest
+from dominotree.provenance import DOCUMENT_SOURCES, NUMBER_SOURCES, TABLE_SOURCES, TRAINING_SOURCES, source_digest
 from dominotree.reporting.catalogue import TABLES, check_arms, tables_of
+from dominotree.reporting.document import NO_LATEX, has_latex
 
 ENVIRONMENT = "../../environment.yml"
 
@@ -18,6 +19,7 @@ except UserError as error:
     sys.exit(f"error: {error}")
 
 FOLDER = STUDY.folder
+RUNS = {(run.grid, run.dataset.name, f"{run.temperature:g}"): run for run in STUDY.runs}
 DEMO_TARGET = demo_target_dir() / "model.safetensors"
 CORPUS = cache_dir() / "corpus.jsonl"
 TRAINED = cache_dir() / "drafters"
@@ -36,6 +38,11 @@ def record_files(grid, dataset, temperature):
     return [folder / f"{arm}.parquet" for arm in STUDY.grids[grid].arms]
 
 
+def of_run(grid, what):
+    """`what` of the run of that grid that a job measures."""
+    return lambda wildcards: what(RUNS[grid, wildcards.dataset, wildcards.temperature])
+
+
 def records_for(table):
     """The records that a table reads; one line instead of any job if the study has not what the table needs."""
     try:
@@ -48,6 +55,14 @@ def records_for(table):
 def table_files(name):
     """A table as LaTeX, CSV and Markdown."""
     return multiext(str(FOLDER / "tables" / name), ".tex", ".csv", ".md")
+
+
+def document_or_message():
+    """The document of all tables and figures, or nothing, and why, where there is no LaTeX to make it with."""
+    if has_latex():
+        return FOLDER / "paper.pdf"
+    print(f"paper.pdf skipped: {NO_LATEX}", file=sys.stderr)
+    return []
 
 
 def checkpoint(folder):

@@ -1,12 +1,6 @@
 # One job a run. It takes all cores, so that nothing else shares the machine; after a kill it goes on from its journal.
 
-RUNS = {(run.grid, run.dataset.name, f"{run.temperature:g}"): run for run in STUDY.runs}
 MODELS, ENGINE = STUDY.runs[0].model, STUDY.runs[0].engine
-
-
-def of_run(grid, what):
-    """`what` of the run of that grid that a job measures."""
-    return lambda wildcards: what(RUNS[grid, wildcards.dataset, wildcards.temperature])
 
 
 rule demo_target:

@@ -1,4 +1,4 @@
-# Tables from the records of a study: no torch, seconds on any machine.
+# Tables from the records of a study, and what is made of them: no torch, seconds on any machine.
 
 
 rule table:
@@ -17,3 +17,35 @@ rule table:
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.reporting.tables {wildcards.table} --output {params.stem} {params.paper}"
         " --records {input}"
+
+
+rule numbers_of_tables:
+    input:
+        [FOLDER / "tables" / f"{table}.csv" for table in tables_of(STUDY)],
+    output:
+        multiext(str(FOLDER / "numbers"), ".json", ".tex"),
+    log:
+        FOLDER / "logs/numbers.log",
+    conda:
+        ENVIRONMENT
+    params:
+        stem=FOLDER / "numbers",
+        digest=source_digest(NUMBER_SOURCES),
+    shell:
+        "DOMINOTREE_LOG={log} python -m dominotree.reporting.numbers --tables {input} --output {params.stem}"
+
+
+rule document:
+    input:
+        [FOLDER / "tables" / f"{table}.tex" for table in tables_of(STUDY)],
+    output:
+        FOLDER / "paper.pdf",
+    log:
+        FOLDER / "logs/paper.log",
+    conda:
+        ENVIRONMENT
+    params:
+        title=f"Study {STUDY.name}: tables and figures",
+        digest=source_digest(DOCUMENT_SOURCES),
+    shell:
+        "DOMINOTREE_LOG={log} python -m dominotree.reporting.document --title {params.title:q} --parts {input} --output {output}"
