@@ -7,9 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def candidate_log_probs(
-    states: Tensor, from_state: Tensor, from_z: Tensor, base: Tensor, rows: Tensor, tail: Tensor
-) -> Tensor:
+def candidate_log_probs(states: Tensor, from_state: Tensor, from_z: Tensor, base: Tensor, rows: Tensor, tail: Tensor) -> Tensor:
     """Log-probabilities [R, n, M] of all candidates; the arguments are those of `score_candidates`."""
     requests, lanes, _ = states.shape
     if requests == 1:
