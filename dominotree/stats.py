@@ -7,7 +7,7 @@ the pooled sums of all draws are one product of matrices a stratum, for any numb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -164,8 +164,24 @@ def throughput_changes(
     """`throughput_change` of many (arm, baseline) `pairs` at every temperature in every group of datasets, with common draws.
 
     groups: datasets by the group's name; None for one of all, "all". Returns a row for each temperature, group and pair: columns
-    temperature, group, arm, baseline, metric, delta_percent, ci_low, ci_high, rows.
+    temperature, arm, baseline, metric, group, delta_percent, ci_low, ci_high, rows.
     """
+    data = []
+    for place, rows, point, samples in sampled_changes(records, pairs, groups, draws, seed, resampling):
+        low, high = np.quantile(samples, [TAIL, 1 - TAIL])
+        data.append(place | {"delta_percent": point, "ci_low": float(low), "ci_high": float(high), "rows": rows})
+    return pd.DataFrame(data)
+
+
+def sampled_changes(
+    records: pd.DataFrame,
+    pairs: Sequence[tuple[str, str]],
+    groups: Mapping[str, Sequence[str]] | None = None,
+    draws: int = DRAWS,
+    seed: int = BOOTSTRAP_SEED,
+    resampling: Resampling = PROTOCOL,
+) -> Iterator[tuple[dict[str, str | float], int, float, np.ndarray]]:
+    """What `throughput_changes` rests on: for each of its rows (place, rows, change, that change in every draw [draws])."""
     groups = groups or {"all": sorted(records.dataset.unique())}
     comparisons = [
         _compare(rows, temperature, arm, baseline, resampling.unit)
@@ -177,7 +193,6 @@ def throughput_changes(
         name: _pooled_draws([comparison.sums(datasets) for comparison in comparisons], name, draws, seed)
         for name, datasets in strata.items()
     }
-    data = []
     for group, datasets in groups.items():
         samples = sum(pooled[name] for name in (datasets if resampling.stratified else [group]))
         for index, comparison in enumerate(comparisons):
@@ -186,10 +201,7 @@ def throughput_changes(
                 arms = f"{comparison.place['arm']} and {comparison.place['baseline']}"
                 raise UserError(f"{arms}: no prompt with output in both in {', '.join(datasets)}; ask for other prompts")
             point = _change(comparison.sums(datasets).sum(axis=0))
-            low, high = np.quantile(_change(samples[:, index]), [TAIL, 1 - TAIL])
-            limits = {"delta_percent": float(point), "ci_low": float(low), "ci_high": float(high)}
-            data.append({**comparison.place, "group": group, **limits, "rows": rows})
-    return pd.DataFrame(data)
+            yield comparison.place | {"group": group}, rows, float(point), _change(samples[:, index])
 
 
 @dataclass(frozen=True)
