@@ -1,0 +1,1 @@
+"""The figures of a study: python -m dominotree.reporting.figures NAME."""
