@@ -12,12 +12,26 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 
-MEASURE_SOURCES = ("arms.py", "decoding", "drafting", "graphs.py", "kernels", "measure.py", "methods.py", "models", "prompts")
+MEASURE_SOURCES = (
+    "arms.py",
+    "decoding",
+    "drafting",
+    "graphs.py",
+    "kernels",
+    "loading.py",
+    "measure.py",
+    "methods.py",
+    "models",
+    "prompts",
+)
 """What decides a measured number."""
 
 SHOWN = ("layout.py", "latex.py", "names.py", "notes.py", "paper.py", "printed", "source.py", "tables")
 TABLE_SOURCES = ("records.py", *(f"reporting/{name}" for name in SHOWN), "stats.py")
 """What decides a table, given the records."""
+
+PUBLISHED_SOURCES = ("published", "records.py", "stats.py")
+"""What decides the authors' records and their audit."""
 
 NUMBER_SOURCES = ("reporting/numbers.py",)
 DOCUMENT_SOURCES = ("reporting/document.py",)

@@ -1,13 +1,16 @@
 """The data files below `results/` of the authors' repository at one commit, checked file by file.
 
-python -m dominotree.published.archive                     downloads them to the cache
-python -m dominotree.published.archive --archive PATH      takes them from a tar file or a folder
+    python -m dominotree.published.archive                     downloads them to the cache
+    python -m dominotree.published.archive --archive PATH      takes them from a tar file or a folder
+
+The variable DOMINOTREE_PUBLISHED=PATH does the same as the option, for all that needs the files.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import shutil
 import sys
 import tarfile
@@ -28,7 +31,8 @@ ROOT = "results"
 MANIFEST = Path(__file__).with_name("manifest.sha256")
 """SHA-256 and path below results/ of every data file, as `sha256sum` prints them."""
 
-REMEDY = "delete it and download it again, or give another with archive=PATH"
+SOURCE = "DOMINOTREE_PUBLISHED"
+REMEDY = f"delete it and download it again, or give another with {SOURCE}=PATH"
 TIMEOUT_S = 60
 
 
@@ -41,10 +45,12 @@ def read_manifest(path: Path = MANIFEST) -> dict[str, str]:
 def open_archive(source: Path | None = None) -> Path:
     """The folder of the authors' `results/`, every file as the manifest says.
 
-    source: a tar file or a folder that holds them; None for the cache, into which they are downloaded once. Raises `UserError`
-    naming what is missing or differs.
+    source: a tar file or a folder that holds them; None for what DOMINOTREE_PUBLISHED names, else for the cache, into which they
+    are downloaded once. Raises `UserError` naming what is missing or differs.
     """
     manifest = read_manifest()
+    if source is None and os.environ.get(SOURCE):
+        source = Path(os.environ[SOURCE])
     if source is not None and source.is_dir():
         folder = source / ROOT if (source / ROOT).is_dir() else source
         check(folder, manifest)
@@ -68,7 +74,7 @@ def download() -> Path:
             shutil.copyfileobj(response, file)
     except OSError as error:
         reason = getattr(error, "reason", error)
-        raise UserError(f"{URL}: not to be had ({reason}); give a copy of it with archive=PATH") from None
+        raise UserError(f"{URL}: not to be had ({reason}); give a copy of it with {SOURCE}=PATH") from None
     return path
 
 

@@ -56,7 +56,7 @@ ARMS = {
 LADDER = ("marginal@16", "static@16", TREE)
 PRINTED_TAU = (6.92, 7.62, 7.98)
 PRINTED_STEPS = (10.1, 4.7)
-PRINTED_GAINS = {"ladder": (6.57, 5.48, 7.67), "ladder_best": (12.56, 11.41, 13.71)}
+PRINTED_GAINS = {"ladder": (6.57, 5.48, 7.67), "bestladder": (12.56, 11.41, 13.71)}
 """Appendix D: accepted length by arm, its two steps in per cent, and by grid the gain in throughput over both, with interval."""
 
 PRINTED_SAMPLED = {

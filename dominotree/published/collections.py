@@ -294,7 +294,7 @@ def grids(root: Path) -> dict[str, pd.DataFrame]:
     return {
         **{f"main{suffix}": main_records(root, model) for suffix, model in MODELS.items()},
         "ladder": ladder_records(root, "matched"),
-        "ladder_best": ladder_records(root, "best"),
+        "bestladder": ladder_records(root, "best"),
         "sampled": sampled_records(root),
     }
 
