@@ -24,7 +24,8 @@ class MethodSettings:
     budget: nodes of a fixed-budget tree. cap: the most nodes that the cost-aware rule may choose. children: k, the most
     children of a node. candidate_width: M, or None for the full vocabulary. normaliser: what the log-softmax of corrected
     candidates sums over, the candidates alone or the base's tail too. builder: of trees; `width` is the frontier's W, or None
-    for the budget. depth_penalty: added to a node's score once for each depth.
+    for the budget. depth_penalty: added to a node's score once for each depth. draft: whether children are the drafter's best
+    or drawn from its distribution at the run's temperature. forecast: what the adaptive budget takes a node's probability from.
     """
 
     budget: Positive | None = None
@@ -35,6 +36,8 @@ class MethodSettings:
     builder: Literal["frontier", "heap"] = "frontier"
     width: Positive | None = None
     depth_penalty: Annotated[float, Field(le=0, allow_inf_nan=False)] = 0.0
+    draft: Literal["greedy", "sampled"] = "greedy"
+    forecast: Literal["drafter", "calibrated", "measured"] = "drafter"
 
     @model_validator(mode="after")
     def _children_are_candidates(self) -> MethodSettings:

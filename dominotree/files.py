@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any, TypeVar
 from uuid import uuid4
 
+from pydantic import TypeAdapter, ValidationError
+
 from dominotree.errors import UserError
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -29,3 +37,21 @@ def atomic_write(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def cached(kind: type[T], folder: Path, key: dict[str, Any], make: Callable[[], T]) -> T:
+    """The dataclass of this kind that is kept in `folder` under `key`, made and kept if there is none yet.
+
+    Raises `UserError` naming the file if it holds something else.
+    """
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    path = folder / f"{name}.json"
+    if path.is_file():
+        try:
+            return TypeAdapter(kind).validate_python(json.loads(path.read_text())["value"])
+        except (ValueError, KeyError, TypeError, ValidationError):
+            raise UserError(f"{path}: not a {kind.__name__} that was kept whole; delete it to have it made again") from None
+    made = make()
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps({"key": key, "value": asdict(made)}, indent=1))
+    return made

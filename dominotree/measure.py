@@ -12,24 +12,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from dominotree.arms import Arm
-from dominotree.config import EngineConfig, RunConfig
-from dominotree.decoding.engine import Build, Generation, Limits, Round, generate_autoregressive, generate_speculative
-from dominotree.decoding.profile import ProfilePlan, cached_costs, profile_costs
-from dominotree.decoding.sampling import Sampler, make_sampler
-from dominotree.drafting.budget import CostModel
-from dominotree.drafting.scorers import ComputedInputs, GruInputs, InputTable, table_bytes
-from dominotree.errors import UserError
-from dominotree.hardware import describe_hardware, free_memory
+from dominotree.config import RunConfig
+from dominotree.decoding.engine import Generation, Limits, Round
+from dominotree.decoding.sampling import Sampler
 from dominotree.journal import Journal
-from dominotree.methods import METHODS, Parts, check_width, max_nodes
-from dominotree.models.checkpoint import load_drafter, read_config
-from dominotree.models.drafter import DFlashDrafter, DominoDrafter
-from dominotree.models.target import Target, check_pair, load_target, load_tokenizer, target_config
-from dominotree.paths import cache_dir
-from dominotree.progress import Progress, report
+from dominotree.loading import (
+    Decoder,
+    check_lengths,
+    check_models,
+    decoding_limits,
+    exchange,
+    load_decoders,
+    resolve_device,
+    run_sampler,
+)
+from dominotree.methods import METHODS
+from dominotree.models.target import Target, load_tokenizer
+from dominotree.progress import Progress
 from dominotree.prompts import Conversation, load_dataset
 from dominotree.prompts.rendering import prompt_sha, render
 from dominotree.records import validate
@@ -38,22 +39,6 @@ PROBABILITY_BINS = 10
 NO_BINS: dict[str, list[int] | list[float]] = {"nodes_by_bin": [], "forecast_by_bin": [], "accepted_by_bin": []}
 WARM_UP_TOKENS = 12
 WARM_UP_TEXT = "Explain in two or three sentences why the sky is blue, and why it is red in the evening."
-
-
-@dataclass(frozen=True)
-class Decoder:
-    """An arm ready to decode: its models are loaded. `parts` and `build` are None for plain decoding."""
-
-    arm: Arm
-    target: Target
-    parts: Parts | None = None
-    build: Build | None = None
-
-    def generate(self, prompt: list[int], sampler: Sampler, limits: Limits) -> Generation:
-        if self.parts is None:
-            return generate_autoregressive(self.target, prompt, sampler, limits)
-        nodes = max_nodes(self.parts)
-        return generate_speculative(self.target, self.parts.drafter, self.build, nodes, prompt, sampler, limits)
 
 
 @dataclass(frozen=True)
@@ -91,116 +76,15 @@ def measure(config: RunConfig, journal_path: Path) -> pd.DataFrame:
         return validate(pd.DataFrame(journal.records()), str(journal_path))
 
 
-# --- before any compute --------------------------------------------------------------------------------------------------
-
-
 def _path(path: str | None) -> Path | None:
     return None if path is None else Path(path).expanduser()
 
 
-def resolve_device(name: str) -> torch.device:
-    """`auto` is the GPU if there is one."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("engine.device=cuda: torch sees no GPU here; use engine.device=auto or cpu")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def check_models(config: RunConfig) -> int:
-    """Check what can be wrong with target and drafters and shows in their configs; returns the target's context."""
-    target = target_config(config.model.target, config.model.revision)
-    for arm in config.arms:
-        check_width(arm.method, arm.settings, target.vocab_size)
-        kind = METHODS[arm.method].drafter
-        if kind is not None:
-            folder = config.model.drafter_path(kind)
-            drafter = read_config(folder)
-            if drafter.kind != kind:
-                raise UserError(f"{folder}: this is a {drafter.kind} drafter, where {arm.label} needs a {kind} drafter")
-            check_pair(target, drafter, str(folder))
-    return target.max_position_embeddings
-
-
-def check_lengths(prompts: Sequence[Conversation], tokenizer: Any, max_new_tokens: int, max_context: int) -> None:
-    """Raise `UserError` if a conversation, with all its answers, could outgrow the target's context."""
-    for conversation in prompts:
-        messages = [message for turn in conversation.turns for message in _exchange(turn, "")]
-        _, ids = render(tokenizer, messages[:-1])
-        needed = len(ids) + max_new_tokens * len(conversation.turns)
-        if needed > max_context:
-            raise UserError(
-                f"prompt {conversation.id}: {needed} tokens with its answers, the target's context is {max_context}; "
-                "lower max_new_tokens or leave the prompt out"
-            )
-
-
-def _exchange(question: str, answer: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-
-
-# --- loading -------------------------------------------------------------------------------------------------------------
-
-
-def load_decoders(config: RunConfig, device: torch.device) -> list[Decoder]:
-    """Load the target and the drafters that the arms need, once each."""
-    dtype = getattr(torch, config.model.dtype)
-    kinds = {METHODS[arm.method].drafter for arm in config.arms} - {None}
-    # Drafters first: what is wrong with one shows before the large target is read.
-    drafters = {kind: load_drafter(config.model.drafter_path(kind), kind, dtype, device) for kind in sorted(kinds)}
-    model = load_target(config.model.target, dtype, device, config.model.revision).model
-    inputs = _gru_inputs(drafters["domino"], Target(model).embedding, config.engine) if "domino" in kinds else None
-    return [_decoder(arm, model, drafters, inputs, config) for arm in config.arms]
-
-
-def _gru_inputs(drafter: DFlashDrafter, embedding: Tensor, engine: EngineConfig) -> GruInputs:
-    """The GRU's input products, for all arms alike: looked up in a table of the vocabulary, or computed anew."""
-    assert isinstance(drafter, DominoDrafter)
-    if not engine.gru_input_table:
-        return ComputedInputs(drafter, embedding)
-    needed, free = table_bytes(drafter, embedding), free_memory(embedding.device)
-    report(f"GRU input table: {needed / 2**20:.0f} MiB of {free / 2**20:.0f} free on {embedding.device.type}")
-    if needed > free:
-        raise UserError(
-            f"engine.gru_input_table: the table takes {needed / 2**20:.0f} MiB, {free / 2**20:.0f} are free; "
-            "engine.gru_input_table=false computes its rows when they are needed"
-        )
-    return InputTable(drafter, embedding)
-
-
-def _decoder(arm: Arm, model: Any, drafters: dict[str, DFlashDrafter], inputs: GruInputs | None, config: RunConfig) -> Decoder:
-    method = METHODS[arm.method]
-    if method.drafter is None:
-        return Decoder(arm, Target(model))
-    drafter = drafters[method.drafter]
-    target = Target(model, drafter.config.target_layer_ids)
-    cost = machine_costs(config, target, drafter) if arm.settings.cap else None
-    graphs = config.engine.cuda_graphs and target.device.type == "cuda"
-    parts = Parts(drafter, arm.settings, inputs, cost, graphs)
-    return Decoder(arm, target, parts, method.make_build(parts))
-
-
-def machine_costs(config: RunConfig, target: Target, drafter: DFlashDrafter) -> CostModel:
-    """What drafting and verifying cost here, profiled once and cached by hardware, model and dtype."""
-    plan = ProfilePlan(**asdict(config.cost_model))
-    models = {"target": config.model.target, "revision": config.model.revision, "drafter": asdict(drafter.config)}
-    key = {"hardware": describe_hardware(target.device), "models": models, "dtype": config.model.dtype, "plan": asdict(plan)}
-    return cached_costs(cache_dir() / "cost_models", key, lambda: profile_costs(target, drafter, plan))
-
-
-def decoding_limits(target: Target, max_new_tokens: int) -> Limits:
-    """Where an answer of `target` ends: at its own end-of-text tokens, or after so many."""
-    eos = target.model.generation_config.eos_token_id
-    ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
-    return Limits(max_new_tokens, frozenset(ids))
-
-
 def _warm_up(decoders: Sequence[Decoder], tokenizer: Any, config: RunConfig) -> None:
     """Every arm decodes a fixed prompt, so that no measured prompt pays for a first pass of any shape."""
-    text, ids = render(tokenizer, _exchange(WARM_UP_TEXT, "")[:1])
+    text, ids = render(tokenizer, exchange(WARM_UP_TEXT, "")[:1])
     for decoder in decoders:
-        decoder.generate(ids, _sampler(config, text, decoder.target.device), Limits(WARM_UP_TOKENS))
-
-
-# --- measuring -----------------------------------------------------------------------------------------------------------
+        decoder.generate(ids, run_sampler(config, text, decoder.target.device), Limits(WARM_UP_TOKENS))
 
 
 def _answers(
@@ -216,12 +100,12 @@ def _converse(decoder: Decoder, conversation: Conversation, tokenizer: Any, conf
     """One arm through a conversation; a later turn continues the arm's own earlier answers."""
     messages, turns = [], []
     for question in conversation.turns:
-        text, ids = render(tokenizer, [*messages, *_exchange(question, "")[:1]])
+        text, ids = render(tokenizer, [*messages, *exchange(question, "")[:1]])
         sha = prompt_sha(text)
-        sampler = _sampler(config, sha, decoder.target.device)
+        sampler = run_sampler(config, sha, decoder.target.device)
         generation = decoder.generate(ids, sampler, decoding_limits(decoder.target, config.max_new_tokens))
         turns.append(Turn(ids, sha, generation))
-        messages += _exchange(question, tokenizer.decode(generation.tokens, skip_special_tokens=True))
+        messages += exchange(question, tokenizer.decode(generation.tokens, skip_special_tokens=True))
     return turns
 
 
@@ -263,7 +147,7 @@ def _compared(config: RunConfig, target: Target, turn: Turn, reference: Turn) ->
     place = first_divergence(turn.generation.tokens, reference.generation.tokens)
     margin = None
     if place >= 0 and turn.prompt == reference.prompt:
-        sampler = _sampler(config, turn.prompt_sha, target.device)
+        sampler = run_sampler(config, turn.prompt_sha, target.device)
         margin = divergence_margin(target, reference, place, sampler)
     return {"divergence": place, "margin": margin}
 
@@ -276,10 +160,6 @@ def _by_bin(rounds: Sequence[Round]) -> dict[str, list[int] | list[float]]:
     forecast, taken = (np.bincount(bins, weights, PROBABILITY_BINS).astype(float) for weights in (probabilities, accepted))
     counts = {"nodes_by_bin": np.bincount(bins, minlength=PROBABILITY_BINS), "accepted_by_bin": taken.astype(int)}
     return {name: count.tolist() for name, count in counts.items()} | {"forecast_by_bin": forecast.tolist()}
-
-
-def _sampler(config: RunConfig, prompt: str, device: torch.device) -> Sampler:
-    return make_sampler(config.engine.sampling, config.seed, prompt, config.temperature, device)
 
 
 def _record(config: RunConfig, arm: Arm, conversation: Conversation, index: int, turn: Turn) -> dict[str, Any]:

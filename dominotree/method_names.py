@@ -2,5 +2,6 @@
 
 from __future__ import annotations
 
-METHOD_NAMES = ("ar", "dflash", "ddtree", "caddtree", "domino", "dominotree", "marginal", "static", "dartree")
-"""In the order of the paper's tables; `marginal` and `static` are control arms on the Domino drafter, `dartree` a peer on it."""
+METHOD_NAMES = ("ar", "dflash", "ddtree", "caddtree", "domino", "dominotree", "marginal", "static", "dartree", "adaptive")
+"""In the order of the paper's tables. Arms besides the compared ones: `marginal` and `static` are controls on the Domino drafter,
+`dartree` and `adaptive` choose another tree on it."""

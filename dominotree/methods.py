@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from dominotree.arms import MethodSettings
 from dominotree.decoding.draft import Draft
-from dominotree.decoding.engine import Build
+from dominotree.decoding.engine import Build, Round
 from dominotree.drafting import frontier, heap
-from dominotree.drafting.budget import CostModel, best_size
-from dominotree.drafting.scorers import ConditionalScorer, GruInputs, Scorer, marginal_scorer, static_scorer
+from dominotree.drafting.budget import Calibration, CostModel, best_size, realised
+from dominotree.drafting.scorers import ConditionalScorer, GruInputs, SampledScorer, Scorer, marginal_scorer, static_scorer
 from dominotree.drafting.tree import DraftTree
 from dominotree.errors import UserError
 from dominotree.graphs import Graphed
 from dominotree.method_names import METHOD_NAMES
 from dominotree.models.drafter import DFlashDrafter, DominoDrafter, DrafterKind
+
+MEMORY = 32
+"""Earlier rounds that a measured forecast looks back on."""
 
 TreeBuild = Callable[[Tensor, Tensor, Tensor], DraftTree]
 """(z [R, D, H], base_logits [R, D, V], root [R]) -> trees."""
@@ -27,14 +32,16 @@ TreeBuild = Callable[[Tensor, Tensor, Tensor], DraftTree]
 class Parts:
     """What a method's builder is made from.
 
-    gru_inputs: a Domino drafter's; cost: the machine's, for a budget that follows it; cuda_graphs: whether a build becomes
-    one graph, on a GPU.
+    gru_inputs: a Domino drafter's; temperature: the run's, for a sampled draft; cost: the machine's, for a budget that follows
+    it, and calibration: of its forecast; cuda_graphs: whether a build becomes one graph, on a GPU.
     """
 
     drafter: DFlashDrafter
     settings: MethodSettings
     gru_inputs: GruInputs | None = None
+    temperature: float = 0.0
     cost: CostModel | None = None
+    calibration: Calibration | None = None
     cuda_graphs: bool = False
 
 
@@ -51,10 +58,10 @@ def _depths(parts: Parts) -> int:
 
 
 def _of_draft(parts: Parts, build: TreeBuild) -> Build:
-    """`build` on a draft. The heap reads from the device, so it can't be a graph."""
+    """`build` on a draft, whatever the rounds before. The heap reads from the device, so it can't be a graph."""
     if parts.cuda_graphs and parts.settings.builder != "heap":
         build = Graphed(build, "the tree's build")
-    return lambda draft: build(draft.z, draft.base_logits, draft.root)
+    return lambda draft, rounds: build(draft.z, draft.base_logits, draft.root)
 
 
 def _conditional(parts: Parts, children: int, width: int | None) -> Callable[[Tensor, Tensor, Tensor], ConditionalScorer]:
@@ -70,15 +77,42 @@ def _tree(scorer: Scorer, settings: MethodSettings) -> DraftTree:
     return frontier.build_trees(scorer, settings.budget, settings.width, settings.depth_penalty)
 
 
+def _corrected(parts: Parts, children: int, width: int | None, grow: Callable[[Scorer], DraftTree]) -> Build:
+    """What `grow` makes of the correction along each path: of its best children, or of children drawn from it."""
+    scorer = _conditional(parts, children, width)
+    if parts.settings.draft == "greedy" or parts.temperature == 0:
+        return _of_draft(parts, lambda *draft: grow(scorer(*draft)))
+
+    def build(draft: Draft, rounds: Sequence[Round]) -> DraftTree:
+        # Of position and root alone, so that a run repeats. The tokens that come out do not depend on it.
+        random = torch.Generator(draft.z.device).manual_seed(draft.position << 32 | int(draft.root))
+        conditional = scorer(draft.z, draft.base_logits, draft.root)
+        return grow(SampledScorer(conditional, parts.temperature, random))
+
+    return build
+
+
+def _while_it_pays(parts: Parts, largest: Build, forecast: Callable[[np.ndarray, Sequence[Round]], np.ndarray]) -> Build:
+    """As many nodes of the `largest` tree as the cost-aware rule takes at the probabilities that `forecast` gives them."""
+    cap, cost = parts.settings.cap, parts.cost
+    assert cost is not None
+
+    def build(draft: Draft, rounds: Sequence[Round]) -> DraftTree:
+        tree = largest(draft, rounds)
+        probabilities = forecast(tree.log_probs[0].exp().cpu().numpy(), rounds)
+        return tree.first(best_size(probabilities, cost.round_cost(cap, draft.position)))
+
+    return build
+
+
 def marginal_chain(parts: Parts) -> Build:
     """DFlash: the base argmax of each depth."""
     return _of_draft(parts, lambda z, base_logits, root: frontier.build_trees(marginal_scorer(base_logits, 1), _depths(parts)))
 
 
 def corrected_chain(parts: Parts) -> Build:
-    """Domino: the greedy path under the correction over the full vocabulary."""
-    scorer = _conditional(parts, children=1, width=None)
-    return _of_draft(parts, lambda *draft: frontier.build_trees(scorer(*draft), _depths(parts)))
+    """Domino: the greedy path, or a drawn one, under the correction over the full vocabulary."""
+    return _corrected(parts, children=1, width=None, grow=lambda scorer: frontier.build_trees(scorer, _depths(parts)))
 
 
 def marginal_tree(parts: Parts) -> Build:
@@ -89,16 +123,9 @@ def marginal_tree(parts: Parts) -> Build:
 
 def cost_aware_tree(parts: Parts) -> Build:
     """CaDDTree: DDTree's order, as long as the forecast throughput rises (Section 2.5)."""
-    cap, cost = parts.settings.cap, parts.cost
-    assert cost is not None
+    cap = parts.settings.cap
     largest = _of_draft(parts, lambda z, base_logits, root: frontier.build_trees(marginal_scorer(base_logits, cap), cap))
-
-    def build(draft: Draft) -> DraftTree:
-        tree = largest(draft)
-        probabilities = tree.log_probs[0].exp().cpu().numpy()
-        return tree.first(best_size(probabilities, cost.round_cost(cap, draft.position)))
-
-    return build
+    return _while_it_pays(parts, largest, lambda probabilities, rounds: probabilities)
 
 
 def static_tree(parts: Parts) -> Build:
@@ -109,8 +136,30 @@ def static_tree(parts: Parts) -> Build:
 
 def conditional_tree(parts: Parts) -> Build:
     """DominoTree: best-first on the correction along each node's own path (Section 3)."""
-    scorer = _conditional(parts, parts.settings.children, parts.settings.candidate_width)
-    return _of_draft(parts, lambda *draft: _tree(scorer(*draft), parts.settings))
+    settings = parts.settings
+    return _corrected(parts, settings.children, settings.candidate_width, lambda scorer: _tree(scorer, settings))
+
+
+def adaptive_tree(parts: Parts) -> Build:
+    """DominoTree's order, as long as the forecast throughput rises (Appendix A.3), the forecast as it is or mended."""
+    largest = conditional_tree(replace(parts, settings=replace(parts.settings, budget=parts.settings.cap)))
+    return _while_it_pays(parts, largest, _forecast(parts))
+
+
+def _forecast(parts: Parts) -> Callable[[np.ndarray, Sequence[Round]], np.ndarray]:
+    """How path probabilities [N] become forecasts, given the rounds before."""
+    source, calibration = parts.settings.forecast, parts.calibration
+    if source == "calibrated":
+        assert calibration is not None
+        return lambda probabilities, rounds: calibration(probabilities)
+    if source == "measured":
+        return lambda probabilities, rounds: np.minimum(1.0, _realised(rounds) * probabilities)
+    return lambda probabilities, rounds: probabilities
+
+
+def _realised(rounds: Sequence[Round]) -> float:
+    recent = rounds[-MEMORY:]
+    return realised(sum(round_.forecast - 1 for round_ in recent), sum(len(round_.accepted) for round_ in recent))
 
 
 METHODS: dict[str, Method] = {
@@ -123,6 +172,7 @@ METHODS: dict[str, Method] = {
     "marginal": Method("domino", marginal_tree),
     "static": Method("domino", static_tree),
     "dartree": Method("domino", conditional_tree),
+    "adaptive": Method("domino", adaptive_tree),
 }
 assert tuple(METHODS) == METHOD_NAMES
 

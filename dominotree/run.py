@@ -26,7 +26,8 @@ def measure_run(config: RunConfig) -> None:
     """
     # These need torch, so only once the configuration is known to be right.
     from dominotree.hardware import describe_hardware
-    from dominotree.measure import measure, resolve_device
+    from dominotree.loading import resolve_device
+    from dominotree.measure import measure
     from dominotree.models.target import ATTENTION
 
     journal = config.folder / "journals" / f"{config.point.replace(' ', '-')}-{config.digest}.jsonl"

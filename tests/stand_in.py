@@ -28,15 +28,8 @@ PAUSE = "STAND_IN_PAUSE"
 def install() -> None:
     """Put the stand-in where `import dominotree.measure` finds it."""
     module = types.ModuleType("dominotree.measure")
-    module.measure, module.resolve_device = measure, resolve_device
+    module.measure = measure
     sys.modules["dominotree.measure"] = module
-
-
-def resolve_device(_: str) -> torch.device:
-    """The CPU, whatever was asked for."""
-    import torch
-
-    return torch.device("cpu")
 
 
 def measure(config: RunConfig, journal_path: Path) -> pd.DataFrame:

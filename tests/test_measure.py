@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dominotree import loading
 from dominotree import measure as measuring
 from dominotree.compose import compose_run
 from dominotree.errors import UserError
@@ -143,18 +144,60 @@ def test_first_divergence():
 
 
 def test_a_divergence_is_recorded_with_its_margin(tiny_overrides, tmp_path, monkeypatch):
-    generate = measuring.generate_speculative
+    generate = loading.generate_speculative
 
     def wrong(*arguments):
         got = generate(*arguments)
         return replace(got, tokens=[*got.tokens[:2], 39 - got.tokens[2], *got.tokens[3:]]) if len(got.tokens) > 2 else got
 
-    monkeypatch.setattr(measuring, "generate_speculative", wrong)
+    monkeypatch.setattr(loading, "generate_speculative", wrong)
     config = compose_run([*tiny_overrides, "arms=[ar,domino]", "dataset=math"])
     records = measure(config, tmp_path / "journal.jsonl")
     changed = records[(records.method == "domino") & (records.num_output >= 2)]
     assert len(changed) and (changed.divergence == 2).all() and (changed.margin > 0).all()
     assert records[records.method == "ar"].margin.isna().all()
+
+
+def test_arms_beyond_the_compared_ones(tiny_overrides, tmp_path):
+    adaptive = "adaptive,adaptive+calibrated,adaptive+measured"
+    arms = f"arms=[ar,dominotree@9,dominotree@9+heap,dominotree@9+tail,domino+sampled,dartree@20,{adaptive}]"
+    config = compose_run([*tiny_overrides, arms, "temperature=1"])
+    records = measure(config, tmp_path / "journal.jsonl")
+    assert (records.divergence == -1).all()
+    drafted = records[records.rounds > 0].set_index("arm")
+    assert drafted.loc["dominotree@9"].tree_nodes.eq(9).all()
+    assert drafted.loc["dartree@20"].tree_nodes.eq(20).all()
+    assert drafted.loc["adaptive"].tree_nodes.le(16).all()
+    frontier, heap = (drafted.loc[f"dominotree@9{variant}"] for variant in ("", "+heap"))
+    assert (frontier.tau.to_numpy() == heap.tau.to_numpy()).all(), "the same trees"
+    nodes = frontier.nodes_by_bin.map(sum).to_numpy()
+    assert (nodes == 9 * frontier.rounds.to_numpy()).all()
+    forecast = frontier.forecast_by_bin.map(sum).to_numpy() / frontier.rounds.to_numpy()
+    assert forecast == pytest.approx(frontier.forecast.to_numpy() - 1)
+    assert frontier.accepted_by_bin.map(sum).to_numpy() == pytest.approx(accepted_of(frontier), abs=1)
+    (kept,) = (tmp_path / "cache" / "calibrations").iterdir()
+    kept.write_text("{")
+    with pytest.raises(UserError, match="not a Calibration that was kept whole"):
+        measure(config, tmp_path / "again.jsonl")
+
+
+def accepted_of(rows):
+    """Drafted tokens that were committed; the last round's may have been cut."""
+    return (rows.num_output - rows.rounds).to_numpy()
+
+
+def test_the_input_table_says_what_it_takes(tiny_overrides, tmp_path, monkeypatch, capsys):
+    config = compose_run([*tiny_overrides, "arms=[domino]"])
+    table = measure(config, tmp_path / "table.jsonl")
+    assert "GRU input table: 0 MiB of" in capsys.readouterr().err
+    computed = measure(
+        compose_run([*tiny_overrides, "arms=[domino]", "engine.gru_input_table=false"]), tmp_path / "computed.jsonl"
+    )
+    assert table.output_sha.tolist() == computed.output_sha.tolist()
+    assert table.accept_hist.tolist() == computed.accept_hist.tolist()
+    monkeypatch.setattr(loading, "free_memory", lambda _: 5)
+    with pytest.raises(UserError, match="0 are free; engine"):
+        measure(config, tmp_path / "none.jsonl")
 
 
 def test_plain_sampling_is_not_compared(tiny_overrides, tmp_path):

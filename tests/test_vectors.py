@@ -70,9 +70,9 @@ def test_run(decode, model, run, index):
     build = method.make_build(parts)
     drafts, trees = [], []
 
-    def observed(draft):
+    def observed(draft, rounds):
         drafts.append(draft)
-        trees.append(build(draft))
+        trees.append(build(draft, rounds))
         return trees[-1]
 
     # The recorded loops count new tokens without the one that prefill gave, and cut it off again.

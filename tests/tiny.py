@@ -76,4 +76,4 @@ def tiny_parts(method: str, target: Target, settings: MethodSettings, seed: int 
     kind = METHODS[method].drafter
     drafter = tiny_drafter(kind, seed)
     inputs = InputTable(drafter, target.embedding) if kind == "domino" else None
-    return Parts(drafter, settings, inputs, cost)
+    return Parts(drafter, settings, inputs, cost=cost)

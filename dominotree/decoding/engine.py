@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field
 
 import torch
@@ -16,7 +16,30 @@ from dominotree.drafting.tree import DraftTree, accepted_path
 from dominotree.models.drafter import DFlashDrafter
 from dominotree.models.target import Target
 
-Build = Callable[[Draft], DraftTree]
+
+@dataclass(frozen=True)
+class Round:
+    """One round: tokens committed after the cut at EOS or length (bonus included), and its tree before that cut.
+
+    probabilities: of each node's path, as the drafter forecast them; accepted: the nodes that the target accepted.
+    """
+
+    committed: int
+    probabilities: tuple[float, ...] = ()
+    accepted: tuple[int, ...] = ()
+
+    @property
+    def nodes(self) -> int:
+        return len(self.probabilities)
+
+    @property
+    def forecast(self) -> float:
+        """Tokens that the drafter expected to be committed, bonus included (Section 2.5)."""
+        return 1.0 + sum(self.probabilities)
+
+
+Build = Callable[[Draft, Sequence[Round]], DraftTree]
+"""The tree of a draft, given the rounds that the generation has been through."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +62,6 @@ class StageTimes:
     def __add__(self, other: StageTimes) -> StageTimes:
         pairs = zip(astuple(self), astuple(other), strict=True)
         return StageTimes(*(mine + theirs for mine, theirs in pairs))
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round: tokens committed after the cut at EOS or length (bonus included), and its tree before that cut.
-
-    probabilities: of each node's path, as the drafter forecast them; accepted: the nodes that the target accepted.
-    """
-
-    committed: int
-    probabilities: tuple[float, ...] = ()
-    accepted: tuple[int, ...] = ()
-
-    @property
-    def nodes(self) -> int:
-        return len(self.probabilities)
-
-    @property
-    def forecast(self) -> float:
-        """Tokens that the drafter expected to be committed, bonus included (Section 2.5)."""
-        return 1.0 + sum(self.probabilities)
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def generate_speculative(
     output.extend(sampler.sample(target.logits(first.hidden[0, -1:]), [len(prompt)]))
     start, rounds, stages, features = _now(target.device), [], StageTimes(), first.features
     while not output.done:
-        features, round_, times = _speculate(target, drafting, build, cache, sampler, output, features)
+        features, round_, times = _speculate(target, drafting, build, cache, sampler, output, features, rounds)
         rounds.append(round_)
         stages += times
     return Generation(output.tokens, output.stopped_by_eos, _now(target.device) - start, rounds, stages)
@@ -157,13 +159,14 @@ def _speculate(
     sampler: Sampler,
     output: Output,
     features: torch.Tensor,
+    rounds: Sequence[Round],
 ) -> tuple[torch.Tensor, Round, StageTimes]:
     """One round. `features` are those of the tokens committed since the last draft; returns the next round's."""
     t0, root, position = _now(target.device), output.tokens[-1], cache.length
     drafting.extend(features)
     draft = drafting.draft(root)
     t1 = _now(target.device)
-    tree = build(draft)
+    tree = build(draft, rounds)
     t2 = _now(target.device)
     inputs = verify_input(tree, root, position, drafting.drafter.config.num_proposals, target.dtype)
     passed = target.forward(inputs.tokens, inputs.positions, inputs.mask, cache)

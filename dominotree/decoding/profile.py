@@ -1,20 +1,16 @@
 """Measure what drafting and verifying cost on this machine, for the cost-aware budget (Section 2.5).
 
-Profiled once, then cached by hardware, model and dtype. Two errors of the original are avoided: a tree of n nodes is
+Two errors of the original are avoided: a tree of n nodes is
 timed as the n + 1 tokens that verification runs, and a draft is timed with its context already in its cache, as in
 every round but the first.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
@@ -23,8 +19,6 @@ from dominotree.decoding.draft import Drafting
 from dominotree.decoding.verify import verify_input
 from dominotree.drafting.budget import CostModel, fit_convex
 from dominotree.drafting.tree import DraftTree
-from dominotree.errors import UserError
-from dominotree.files import atomic_write
 from dominotree.models.drafter import DFlashDrafter
 from dominotree.models.target import Target
 from dominotree.progress import track
@@ -102,20 +96,3 @@ def profile_costs(target: Target, drafter: DFlashDrafter, plan: ProfilePlan) -> 
         times = torch.tensor([_time_verify(target, nodes, cache, plan) for nodes in plan.sizes])
         rows.append(tuple(float(x) for x in fit_convex(plan.sizes, times.numpy())))
     return CostModel(_time_draft(target, drafter, plan), plan.sizes, plan.contexts, tuple(rows))
-
-
-def cached_costs(directory: Path, key: dict[str, Any], profile: Callable[[], CostModel]) -> CostModel:
-    """The cost model stored under `key` (hardware, model, dtype, plan) in `directory`, profiled if there is none."""
-    text = json.dumps(key, sort_keys=True)
-    path = directory / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-    if path.is_file():
-        try:
-            stored = json.loads(path.read_text())["cost"]
-            rows = tuple(tuple(row) for row in stored["verify_ms"])
-            return CostModel(stored["draft_ms"], tuple(stored["sizes"]), tuple(stored["contexts"]), rows)
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: not a cost model ({error!r}); delete it to profile this machine again") from None
-    cost = profile()
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps({"key": key, "cost": asdict(cost)}, indent=1))
-    return cost

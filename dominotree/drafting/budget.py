@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import isotonic_regression, nnls
+
+CALIBRATION_BINS = 24
 
 
 @dataclass(frozen=True)
@@ -52,3 +54,31 @@ def best_size(probabilities: np.ndarray, round_ms: np.ndarray) -> int:
     theta = forecast / round_ms[: len(forecast)]
     falls = np.flatnonzero(theta[1:] <= theta[:-1])
     return int(falls[0]) if len(falls) else len(probabilities)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How often nodes were accepted against how often the drafter expected it: both [K], the first strictly rising."""
+
+    forecast: tuple[float, ...]
+    accepted: tuple[float, ...]
+
+    def __call__(self, probabilities: np.ndarray) -> np.ndarray:
+        """What path probabilities [N] have been worth, linear between the fitted points."""
+        return np.interp(probabilities, self.forecast, self.accepted)
+
+
+def fit_calibration(probabilities: np.ndarray, accepted: np.ndarray) -> Calibration:
+    """The monotone map from path probabilities [N] to the share accepted (0 or 1, [N]), through bins of equally many nodes."""
+    order = np.argsort(probabilities, kind="stable")
+    parts = [part for part in np.array_split(order, CALIBRATION_BINS) if len(part)]
+    forecast = np.array([probabilities[part].mean() for part in parts])
+    shares = isotonic_regression([accepted[part].mean() for part in parts], weights=[len(part) for part in parts]).x
+    # Below the lowest bin the line goes to the origin; bins at one place become one point.
+    points = {0.0: 0.0} | dict(zip(forecast.tolist(), shares.tolist(), strict=True))
+    return Calibration(tuple(points), tuple(points.values()))
+
+
+def realised(forecast: float, accepted: float) -> float:
+    """How much of what was forecast came true, in tokens, with one token's worth of trust in the drafter beforehand."""
+    return (1.0 + accepted) / (1.0 + forecast)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dominotree.drafting.topk import top_tokens
-from dominotree.kernels import gru_step, score_candidates
+from dominotree.kernels import candidate_log_probs, gru_step, score_candidates
 from dominotree.models.drafter import DominoDrafter
 
 Normaliser = Literal["candidates", "tail"]
@@ -121,7 +121,8 @@ class ConditionalScorer:
         self.inputs, self.weight_hh = inputs, drafter.prefix_gru.weight_hh_l0
         self.children = min(children, candidate_width or vocabulary)
         self.prefix = drafter.config.pure_draft_prefix_len
-        self.uncorrected = marginal_scorer(base_logits[:, : self.prefix], self.children)
+        self.base_logits = base_logits[:, : self.prefix]
+        self.uncorrected = marginal_scorer(self.base_logits, self.children)
         depth_first = base_logits[:, self.prefix :].transpose(0, 1)  # [D - prefix, R, V]
         self._gather_candidates(depth_first, candidate_width, drafter.correction_rows)
         self.tails = _tails(depth_first, self.base, normaliser)  # [D - prefix, R]
@@ -146,11 +147,22 @@ class ConditionalScorer:
     def score(self, states: Tensor, depth: int) -> tuple[Tensor, Tensor]:
         if depth < self.prefix:
             return self.uncorrected.score(states, depth)
+        places, log_probs = score_candidates(states, *self._correction(depth), self.children)
+        return self.tokens[depth - self.prefix].gather(1, places.flatten(1)).view_as(places), log_probs
+
+    def distribution(self, states: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+        """All that `score` chooses from: tokens and log-probabilities, both [R, n, candidates], in no order."""
+        if depth < self.prefix:
+            logits = self.base_logits[:, depth, None]
+            log_probs = (logits - _total(logits).unsqueeze(-1)).expand(-1, states.shape[1], -1)
+            return torch.arange(logits.shape[-1], device=logits.device).expand_as(log_probs), log_probs
+        log_probs = candidate_log_probs(states, *self._correction(depth))
+        return self.tokens[depth - self.prefix].unsqueeze(1).expand_as(log_probs), log_probs
+
+    def _correction(self, depth: int) -> tuple[Tensor, ...]:
+        """What the kernels ask for, besides the states."""
         at = depth - self.prefix
-        places, log_probs = score_candidates(
-            states, self.from_state, self.from_z[at], self.base[at], self.rows[at], self.tails[at], self.children
-        )
-        return self.tokens[at].gather(1, places.flatten(1)).view_as(places), log_probs
+        return self.from_state, self.from_z[at], self.base[at], self.rows[at], self.tails[at]
 
     def advance(self, states: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
         table, rows = self.inputs.products(tokens)
@@ -164,6 +176,30 @@ def _tails(base_logits: Tensor, candidates: Tensor, normaliser: Normaliser) -> T
         return base_logits.new_full(base_logits.shape[:-1], -float("inf"), dtype=wide)
     total, inside = _total(base_logits), _total(candidates)
     return total + torch.log1p(-(inside - total).clamp(max=0).exp())
+
+
+class SampledScorer:
+    """Children drawn from the drafter's distribution at a temperature, without replacement, instead of its best (Appendix A.2).
+
+    The k largest of log-probability plus Gumbel noise are such a draw; they come ordered by their probability at the
+    temperature, which is also what the builder sees.
+    """
+
+    def __init__(self, conditional: ConditionalScorer, temperature: float, random: torch.Generator) -> None:
+        """temperature: above 0."""
+        self.conditional, self.temperature, self.random = conditional, temperature, random
+        self.num_depths, self.children, self.root_state = conditional.num_depths, conditional.children, conditional.root_state
+
+    def score(self, states: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+        tokens, log_probs = self.conditional.distribution(states, depth)
+        log_probs = (log_probs / self.temperature).log_softmax(-1)
+        noise = torch.empty_like(log_probs).exponential_(generator=self.random).log_().neg_()
+        drawn = (log_probs + noise).topk(self.children).indices
+        best, order = log_probs.gather(-1, drawn).sort(dim=-1, descending=True)
+        return tokens.gather(-1, drawn.gather(-1, order)), best
+
+    def advance(self, states: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
+        return self.conditional.advance(states, parents, tokens)
 
 
 def static_scorer(conditional: ConditionalScorer) -> TableScorer:

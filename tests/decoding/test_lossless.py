@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from dominotree.arms import MethodSettings
 from dominotree.decoding.engine import Limits, generate_autoregressive, generate_speculative
 from dominotree.decoding.sampling import make_sampler
-from dominotree.drafting.budget import CostModel
+from dominotree.drafting.budget import Calibration, CostModel
 from dominotree.methods import METHODS, max_nodes
 from tests.tiny import VOCAB, tiny_parts, tiny_target
 
@@ -48,6 +50,39 @@ def test_tokens_are_those_of_ar(name, family, temperature):
         accepted += [len(round_.accepted) + 1 for round_ in got.rounds]
     if SETTINGS.budget and name not in ("dflash", "domino"):
         assert max(accepted) > 1, "nothing was ever accepted, so the test shows nothing"
+
+
+VARIANTS = {
+    "dominotree+heap": replace(SETTINGS, builder="heap"),
+    "dominotree+tail": replace(SETTINGS, normaliser="tail"),
+    "dominotree+narrow": replace(SETTINGS, width=2, depth_penalty=-0.2),
+    "dominotree+sampled": replace(SETTINGS, draft="sampled"),
+    "domino+sampled": replace(SETTINGS, draft="sampled"),
+    "adaptive+calibrated": replace(SETTINGS, budget=None, forecast="calibrated"),
+    "adaptive+measured": replace(SETTINGS, budget=None, forecast="measured"),
+}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_no_variant_changes_a_token(name, temperature):
+    method = name.partition("+")[0]
+    for seed in range(6):
+        target, limits = tiny_target(seed), Limits(30, frozenset({3}))
+        parts = replace(
+            tiny_parts(method, target, VARIANTS[name], seed, COST),
+            temperature=temperature,
+            calibration=Calibration((0.0, 0.5, 1.0), (0.0, 0.3, 0.6)),
+        )
+        ar = generate_autoregressive(target, prompt_of(seed), sampler_of(seed, temperature), limits)
+        first, second = (
+            generate_speculative(
+                target, parts.drafter, METHODS[method].make_build(parts), max_nodes(parts), prompt_of(seed), sampler, limits
+            )
+            for sampler in (sampler_of(seed, temperature), sampler_of(seed, temperature))
+        )
+        assert first.tokens == ar.tokens
+        assert first.rounds == second.rounds, "a run repeats, a drawn draft included"
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 8])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dominotree.drafting.budget import CostModel, best_size, fit_convex
 from dominotree.drafting.heap import build_tree
-from dominotree.drafting.scorers import ConditionalScorer, InputTable, marginal_scorer, static_scorer
+from dominotree.drafting.scorers import ConditionalScorer, InputTable, SampledScorer, marginal_scorer, static_scorer
 from tests.tiny import VOCAB, tiny_drafter
 
 DRAFTER = tiny_drafter("domino")
@@ -154,6 +154,22 @@ def test_the_tail_is_the_bases_mass_outside_the_candidates(width):
 def test_the_tail_of_the_whole_vocabulary_is_nothing():
     for one, other in zip(*(scorer.score(scorer.root_state, 2) for scorer in normalisers_of(5, VOCAB)), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_a_drawn_draft_follows_the_drafters_distribution():
+    """First children at temperature T stand first in the draw as often as softmax(logits / T) says, and none stands twice."""
+    scorer_of_candidates = conditional(7, 3, 2, 6)
+    state = scorer_of_candidates.root_state
+    tokens, log_probs = scorer_of_candidates.distribution(state, 1)
+    expected = (log_probs[0, 0] / 0.7).softmax(-1)
+    scorer = SampledScorer(scorer_of_candidates, 0.7, torch.Generator().manual_seed(0))
+    drawn = torch.cat([scorer.score(state, 1)[0][0] for _ in range(4000)])  # [4000, 2]
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    # The chance that a candidate is among two drawn without replacement.
+    one = expected
+    second = torch.stack([sum(one[j] * one[i] / (1 - one[j]) for j in range(6) if j != i) for i in range(6)])
+    counted = torch.stack([(drawn == token).any(dim=1).float().mean() for token in tokens[0, 0]])
+    torch.testing.assert_close(counted, one + second, atol=0.03, rtol=0)
 
 
 # --- the cost-aware rule ---------------------------------------------------------------------------------------------

@@ -1,0 +1,35 @@
+"""See how often nodes are accepted that the drafter gives some probability, on prompts that nothing is measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dominotree.decoding.engine import Build, Limits, generate_speculative
+from dominotree.decoding.sampling import Sampler
+from dominotree.drafting.budget import Calibration, fit_calibration
+from dominotree.models.drafter import DFlashDrafter
+from dominotree.models.target import Target
+from dominotree.progress import track
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A prompt to observe, and how the target's tokens are drawn."""
+
+    prompt: list[int]
+    sampler: Sampler
+
+
+def calibrate(
+    target: Target, drafter: DFlashDrafter, build: Build, max_nodes: int, held_out: Sequence[HeldOut], limits: Limits
+) -> Calibration:
+    """Fit acceptance on the nodes of all rounds that decoding the held-out prompts takes."""
+    probabilities, accepted = [], []
+    for one in track("calibrate forecast", held_out, len(held_out)):
+        for round_ in generate_speculative(target, drafter, build, max_nodes, one.prompt, one.sampler, limits).rounds:
+            probabilities += round_.probabilities
+            accepted += [node in round_.accepted for node in range(round_.nodes)]
+    return fit_calibration(np.array(probabilities), np.array(accepted, dtype=float))

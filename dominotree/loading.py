@@ -1,0 +1,168 @@
+"""From a run's configuration to arms that can decode: what may be wrong is checked first, then models are loaded, once each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dominotree.arms import Arm
+from dominotree.config import EngineConfig, RunConfig
+from dominotree.decoding.calibrate import HeldOut, calibrate
+from dominotree.decoding.engine import Build, Generation, Limits, generate_autoregressive, generate_speculative
+from dominotree.decoding.profile import ProfilePlan, profile_costs
+from dominotree.decoding.sampling import Sampler, make_sampler
+from dominotree.drafting.budget import Calibration, CostModel
+from dominotree.drafting.scorers import ComputedInputs, GruInputs, InputTable, table_bytes
+from dominotree.errors import UserError
+from dominotree.files import cached
+from dominotree.hardware import describe_hardware, free_memory
+from dominotree.methods import METHODS, Parts, check_width, max_nodes
+from dominotree.models.checkpoint import load_drafter, read_config
+from dominotree.models.drafter import DFlashDrafter, DominoDrafter
+from dominotree.models.target import Target, check_pair, load_target, load_tokenizer, target_config
+from dominotree.paths import cache_dir
+from dominotree.progress import report
+from dominotree.prompts import Conversation, held_out_prompts
+from dominotree.prompts.rendering import prompt_sha, render
+
+CALIBRATION_TOKENS = 32
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """An arm ready to decode: its models are loaded. `parts` and `build` are None for plain decoding."""
+
+    arm: Arm
+    target: Target
+    parts: Parts | None = None
+    build: Build | None = None
+
+    def generate(self, prompt: list[int], sampler: Sampler, limits: Limits) -> Generation:
+        if self.parts is None:
+            return generate_autoregressive(self.target, prompt, sampler, limits)
+        nodes = max_nodes(self.parts)
+        return generate_speculative(self.target, self.parts.drafter, self.build, nodes, prompt, sampler, limits)
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is the GPU if there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("engine.device=cuda: torch sees no GPU here; use engine.device=auto or cpu")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def check_models(config: RunConfig) -> int:
+    """Check what can be wrong with target and drafters and shows in their configs; returns the target's context."""
+    target = target_config(config.model.target, config.model.revision)
+    for arm in config.arms:
+        check_width(arm.method, arm.settings, target.vocab_size)
+        kind = METHODS[arm.method].drafter
+        if kind is not None:
+            folder = config.model.drafter_path(kind)
+            drafter = read_config(folder)
+            if drafter.kind != kind:
+                raise UserError(f"{folder}: this is a {drafter.kind} drafter, where {arm.label} needs a {kind} drafter")
+            check_pair(target, drafter, str(folder))
+    return target.max_position_embeddings
+
+
+def check_lengths(prompts: Sequence[Conversation], tokenizer: Any, max_new_tokens: int, max_context: int) -> None:
+    """Raise `UserError` if a conversation, with all its answers, could outgrow the target's context."""
+    for conversation in prompts:
+        messages = [message for turn in conversation.turns for message in exchange(turn, "")]
+        _, ids = render(tokenizer, messages[:-1])
+        needed = len(ids) + max_new_tokens * len(conversation.turns)
+        if needed > max_context:
+            raise UserError(
+                f"prompt {conversation.id}: {needed} tokens with its answers, the target's context is {max_context}; "
+                "lower max_new_tokens or leave the prompt out"
+            )
+
+
+def exchange(question: str, answer: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+
+
+def load_decoders(config: RunConfig, device: torch.device) -> list[Decoder]:
+    """Load the target and the drafters that the arms need, once each."""
+    dtype = getattr(torch, config.model.dtype)
+    kinds = {METHODS[arm.method].drafter for arm in config.arms} - {None}
+    # Drafters first: what is wrong with one shows before the large target is read.
+    drafters = {kind: load_drafter(config.model.drafter_path(kind), kind, dtype, device) for kind in sorted(kinds)}
+    model = load_target(config.model.target, dtype, device, config.model.revision).model
+    inputs = _gru_inputs(drafters["domino"], Target(model).embedding, config.engine) if "domino" in kinds else None
+    return [_decoder(arm, model, drafters, inputs, config) for arm in config.arms]
+
+
+def _gru_inputs(drafter: DFlashDrafter, embedding: Tensor, engine: EngineConfig) -> GruInputs:
+    """The GRU's input products, for all arms alike: looked up in a table of the vocabulary, or computed anew."""
+    assert isinstance(drafter, DominoDrafter)
+    if not engine.gru_input_table:
+        return ComputedInputs(drafter, embedding)
+    needed, free = table_bytes(drafter, embedding), free_memory(embedding.device)
+    report(f"GRU input table: {needed / 2**20:.0f} MiB of {free / 2**20:.0f} free on {embedding.device.type}")
+    if needed > free:
+        raise UserError(
+            f"engine.gru_input_table: the table takes {needed / 2**20:.0f} MiB, {free / 2**20:.0f} are free; "
+            "engine.gru_input_table=false computes its rows when they are needed"
+        )
+    return InputTable(drafter, embedding)
+
+
+def _decoder(arm: Arm, model: Any, drafters: dict[str, DFlashDrafter], inputs: GruInputs | None, config: RunConfig) -> Decoder:
+    method = METHODS[arm.method]
+    if method.drafter is None:
+        return Decoder(arm, Target(model))
+    drafter = drafters[method.drafter]
+    target = Target(model, drafter.config.target_layer_ids)
+    cost = machine_costs(config, target, drafter) if arm.settings.cap else None
+    graphs = config.engine.cuda_graphs and target.device.type == "cuda"
+    parts = Parts(drafter, arm.settings, inputs, config.temperature, cost, cuda_graphs=graphs)
+    if arm.settings.forecast == "calibrated":
+        parts = replace(parts, calibration=_calibration(config, target, parts))
+    return Decoder(arm, target, parts, method.make_build(parts))
+
+
+def _models_key(config: RunConfig, target: Target, drafter: DFlashDrafter) -> dict[str, Any]:
+    """What tells apart what was found out about models on a machine."""
+    models = {"target": config.model.target, "revision": config.model.revision, "drafter": asdict(drafter.config)}
+    return {"hardware": describe_hardware(target.device), "models": models, "dtype": config.model.dtype}
+
+
+def machine_costs(config: RunConfig, target: Target, drafter: DFlashDrafter) -> CostModel:
+    """What drafting and verifying cost here, profiled once and cached by hardware, model and dtype."""
+    plan = ProfilePlan(**asdict(config.cost_model))
+    key = _models_key(config, target, drafter) | {"plan": asdict(plan)}
+    return cached(CostModel, cache_dir() / "cost_models", key, lambda: profile_costs(target, drafter, plan))
+
+
+def _calibration(config: RunConfig, target: Target, parts: Parts) -> Calibration:
+    """How often nodes of a forecast are accepted at the run's temperature, fitted once on the held-out prompts and cached."""
+    nodes = parts.settings.cap
+    settings = replace(parts.settings, budget=nodes, cap=None)
+    key = _models_key(config, target, parts.drafter) | {"settings": asdict(settings), "temperature": config.temperature}
+
+    def fit() -> Calibration:
+        build = METHODS["dominotree"].make_build(replace(parts, settings=settings))
+        tokenizer = load_tokenizer(config.model.target, config.model.revision)
+        rendered = [render(tokenizer, exchange(prompt.turns[0], "")[:1]) for prompt in held_out_prompts()]
+        held_out = [HeldOut(ids, run_sampler(config, prompt_sha(text), target.device)) for text, ids in rendered]
+        return calibrate(target, parts.drafter, build, nodes, held_out, decoding_limits(target, CALIBRATION_TOKENS))
+
+    return cached(Calibration, cache_dir() / "calibrations", key, fit)
+
+
+def run_sampler(config: RunConfig, prompt: str, device: torch.device) -> Sampler:
+    """The sampler of one generation; `prompt` names the prompt."""
+    return make_sampler(config.engine.sampling, config.seed, prompt, config.temperature, device)
+
+
+def decoding_limits(target: Target, max_new_tokens: int) -> Limits:
+    """Where an answer of `target` ends: at its own end-of-text tokens, or after so many."""
+    eos = target.model.generation_config.eos_token_id
+    ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    return Limits(max_new_tokens, frozenset(ids))
