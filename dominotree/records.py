@@ -127,7 +127,10 @@ _NOT_PUBLISHED = {
     "output_ids": _counts(nullable=True),
 }
 PUBLISHED_RECORDS = RECORDS.remove_columns(list(_NOT_PUBLISHED)).add_columns(_NOT_PUBLISHED)
-"""The authors' records: what they did not publish is missing, in these columns too, and `tau` need not agree with `rounds`."""
+"""The authors' records: what they did not publish is missing, in these columns too, and `tau` need not agree with `rounds`.
+
+Of an output they published the first 128 tokens and a signature: a `divergence` of 128 is one at that place or beyond.
+"""
 
 
 def validate(frame: pd.DataFrame, where: str, remedy: str = REMEASURE) -> pd.DataFrame:

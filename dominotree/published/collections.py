@@ -237,7 +237,7 @@ def _rounds(rows: pd.DataFrame) -> pd.Series | list[int] | None:
 
 
 def _divergence(rows: pd.DataFrame) -> list[int | None] | None:
-    """At temperature 0, from the AR of the same collection; unknown if it lies beyond what was published of an output."""
+    """At temperature 0, from the AR of the same collection; HEAD stands for all places beyond what was published of an output."""
     if "head" not in rows or "ar" not in set(rows.method):
         return None
     reference = {
@@ -247,7 +247,7 @@ def _divergence(rows: pd.DataFrame) -> list[int | None] | None:
     for row in rows.itertuples():
         other = reference[row.dataset, row.temperature, row.conversation, row.turn]
         place = first_difference(row.head, other.head)
-        known = place if place is not None else -1 if row.signature == other.signature else None
+        known = place if place is not None else -1 if row.signature == other.signature else HEAD
         found.append(known if row.temperature == 0 else None)
     return found
 

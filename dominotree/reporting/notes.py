@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -39,13 +40,16 @@ def _setting(path: Path) -> tuple[str, Setting]:
     metadata = read_metadata(path)
     try:
         model = metadata["config"]["model"]
-        hardware = metadata["hardware"]
-        machine = f"{hardware['cpu']} ({hardware['cores']} cores, {hardware['threads']} threads)"
-        if hardware.get("gpu"):
-            machine = f"{hardware['gpu']}, {machine}"
-        return model["name"], Setting(model["dtype"], machine)
+        return model["name"], Setting(model["dtype"], _machine(metadata["hardware"]))
     except KeyError as error:
         raise UserError(f"{path}: its metadata lack {error}; delete the file and measure again") from None
+
+
+def _machine(hardware: Mapping[str, Any]) -> str:
+    if "machine" in hardware:  # in words already, where nothing else is known of it
+        return hardware["machine"]
+    machine = f"{hardware['cpu']} ({hardware['cores']} cores, {hardware['threads']} threads)"
+    return f"{hardware['gpu']}, {machine}" if hardware.get("gpu") else machine
 
 
 def notes(records: pd.DataFrame, setting: Setting) -> tuple[str, ...]:
@@ -74,11 +78,9 @@ def _outputs(records: pd.DataFrame, setting: Setting) -> str:
         return f"All {len(rows)} speculative rows have AR's very tokens."
     if setting.dtype == "float32":
         return f"{len(divergent)} of {len(rows)} speculative rows differ from AR's tokens, which in float32 is a defect."
-    same = 1 - len(divergent) / len(rows)
-    return (
-        f"{same:.1%} of {len(rows)} speculative rows have AR's very tokens ({setting.dtype}); "
-        f"the largest top-2 margin of the target at a divergence is {divergent.margin.max():.3g}."
-    )
+    same = f"{1 - len(divergent) / len(rows):.1%} of {len(rows)} speculative rows have AR's very tokens ({setting.dtype})"
+    margin = divergent.margin.max()
+    return f"{same}." if pd.isna(margin) else f"{same}; the largest top-2 margin of the target at a divergence is {margin:.3g}."
 
 
 def _left_out(records: pd.DataFrame) -> str:

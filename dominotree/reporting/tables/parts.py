@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dominotree.reporting.layout import Cell, Section, interval, measured
-from dominotree.reporting.names import datasets
+from dominotree.reporting.names import dataset_title, datasets
 from dominotree.stats import BOOTSTRAP_SEED, CONFIDENCE, DRAWS, throughput_changes
 
 OVERALL = "Overall"
@@ -25,8 +25,8 @@ CHANGE = ["delta_percent", "ci_low", "ci_high"]
 
 
 def means(records: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Means over each group's rows with output; `round_ms` adds up the stages, `tau_per_round` weighs a row by its rounds."""
-    rows = records[records.num_output > 0].assign(round_ms=lambda rows: rows[[f"{stage}_ms" for stage in STAGES]].sum(axis=1))
+    """Means over each group's rows with a throughput; `round_ms` adds up the stages, `tau_per_round` weighs a row by its rounds."""
+    rows = records[records.tps.notna()].assign(round_ms=lambda rows: rows[[f"{stage}_ms" for stage in STAGES]].sum(axis=1))
     groups = rows.groupby(list(by), sort=False)
     data = groups[[*MEANS, "round_ms"]].mean()
     sums = groups[["num_output", "rounds"]].sum()
@@ -66,7 +66,7 @@ def sections(
         parts = [
             *([model] if models else []),
             f"temperature = {temperature:g}",
-            *(f"{name} = {v}" for name, v in zip(by, values, strict=True)),
+            *(dataset_title(v) if name == "dataset" else f"{name} = {v}" for name, v in zip(by, values, strict=True)),
         ]
         text = ", ".join(parts)
         return text if models else text[0].upper() + text[1:]
