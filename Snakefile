@@ -4,6 +4,8 @@
 #   snakemake table2 --cores 1 --config variant=m32 'overrides=["method.dominotree.candidate_width=32"]'
 #   snakemake table10 --cores 1                     any table, see dominotree/reporting/catalogue.py: only the runs that it reads
 #   snakemake tables --cores 1                      all tables
+#   snakemake figure_budgets --cores 1              any figure, see dominotree/reporting/figures/__init__.py
+#   snakemake figures --cores 1                     all figures
 #   snakemake numbers --cores 1                     the numbers that a text quotes, as JSON and as LaTeX macros
 #   snakemake paper.pdf --cores 1                   all tables and figures in one document, where there is a LaTeX
 #   snakemake drafters --cores 1                    the drafters of dominotree/assets/, made again
@@ -11,6 +13,7 @@
 
 include: "workflow/rules/common.smk"
 include: f"workflow/rules/{STUDY.source}.smk"
+include: "workflow/rules/figures.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/drafters.smk"
 
@@ -28,6 +31,20 @@ for TABLE in TABLES:
 rule tables:
     input:
         [table_files(table) for table in tables_of(STUDY)],
+
+
+for FIGURE in GRIDS:
+
+    rule:
+        name:
+            f"figure_{FIGURE}"
+        input:
+            figure_files(FIGURE),
+
+
+rule figures:
+    input:
+        [figure_files(figure) for figure in figures_of(STUDY)],
 
 
 rule numbers:

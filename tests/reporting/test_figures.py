@@ -21,10 +21,14 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
+from dominotree import provenance
+from dominotree.compose import load_study
 from dominotree.errors import UserError
 from dominotree.method_names import METHOD_NAMES
 from dominotree.paths import record_file
+from dominotree.provenance import PACKAGE
 from dominotree.records import write_records
+from dominotree.reporting.figures import GRIDS, figures_of
 from dominotree.reporting.figures import __main__ as command
 from dominotree.reporting.figures.plots import FIGURES, LEAST_NODES, Plot, acceptance, budgets, reliability, speedup, stages
 from dominotree.reporting.figures.style import COLUMN_WIDTH, METHOD_STYLES, PAGE_WIDTH, paper_style
@@ -143,6 +147,24 @@ def test_a_bin_of_few_nodes_is_counted_and_not_drawn() -> None:
     assert len(shares.lines[-1].get_xdata()) == 1 and [bar.get_height() for bar in counts.patches] == [9, 10]
 
 
+# --- the workflow ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_draws_what_its_grids_and_records_allow() -> None:
+    assert GRIDS.keys() == FIGURES.keys()
+    assert figures_of(load_study("demo")) == list(FIGURES)
+    assert figures_of(load_study("published")) == ["speedup"]
+
+
+def test_a_change_of_style_draws_figures_again_and_nothing_else() -> None:
+    style = {PACKAGE / "reporting" / name for name in ("paper.mplstyle", "figures/style.py", "figures/plots.py")}
+    assert all(path.is_file() for path in style)
+    for name in ("MEASURE", "TABLE", "FIGURE", "NUMBER", "DOCUMENT", "TRAINING", "PUBLISHED"):
+        sources = [PACKAGE / source for source in getattr(provenance, f"{name}_SOURCES")]
+        covered = {path for path in style for source in sources if path == source or source in path.parents}
+        assert covered == (style if name == "FIGURE" else set()), name
+
+
 # --- what cannot be drawn ------------------------------------------------------------------------------------------------
 
 
@@ -160,6 +182,7 @@ def test_a_bin_of_few_nodes_is_counted_and_not_drawn() -> None:
         ),
         ("budgets", RECORDS, "no method with more than one budget"),
         ("reliability", study(MAIN), "no record has path probabilities"),
+        ("acceptance", study({"ar": 1.0}), "no record of a drafted round has its length"),
     ],
 )
 def test_a_figure_refuses_what_it_cannot_show(name: str, records: pd.DataFrame, fault: str) -> None:
@@ -233,7 +256,7 @@ def test_the_command_writes_four_files(name: str, folder: Path, tmp_path: Path, 
     assert capsys.readouterr().out.startswith(f"{output}.pdf\n")
     pd.testing.assert_frame_equal(pd.read_csv(output.with_suffix(".csv")), FIGURES[name](RECORDS).data)
     latex = output.with_suffix(".tex").read_text()
-    assert rf"\includegraphics{{{name}}}" in latex and rf"\label{{fig:{name}}}" in latex and "τ" not in latex
+    assert rf"\includegraphics{{{name}.pdf}}" in latex and rf"\label{{fig:{name}}}" in latex and "τ" not in latex
 
 
 def test_files_do_not_depend_on_the_day_the_hash_seed_or_a_persons_own_style(folder: Path, tmp_path: Path) -> None:

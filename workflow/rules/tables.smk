@@ -37,7 +37,11 @@ rule numbers_of_tables:
 
 rule document:
     input:
-        [FOLDER / "tables" / f"{table}.tex" for table in tables_of(STUDY)],
+        [figure_files(figure) for figure in figures_of(STUDY)],
+        parts=[
+            *(FOLDER / "tables" / f"{table}.tex" for table in tables_of(STUDY)),
+            *(FOLDER / "figures" / f"{figure}.tex" for figure in figures_of(STUDY)),
+        ],
     output:
         FOLDER / "paper.pdf",
     log:
@@ -48,4 +52,4 @@ rule document:
         title=f"Study {STUDY.name}: tables and figures",
         digest=source_digest(DOCUMENT_SOURCES),
     shell:
-        "DOMINOTREE_LOG={log} python -m dominotree.reporting.document --title {params.title:q} --parts {input} --output {output}"
+        "DOMINOTREE_LOG={log} python -m dominotree.reporting.document --title {params.title:q} --parts {input.parts} --output {output}"

@@ -68,7 +68,7 @@ def to_latex(name: str, plot: Plot, source: Source, output: Path) -> str:
     lines = [
         rf"\begin{{{environment}}}",
         r"\centering",
-        rf"\includegraphics{{{output.name}}}",
+        rf"\includegraphics{{{output.name}.pdf}}",
         rf"\caption{{{escape(plot.caption)}}}",
         rf"\label{{fig:{name}}}",
         *(rf"\par\smallskip\footnotesize {escape(note)}" for note in source.notes(plot.data)),

@@ -59,13 +59,14 @@ class Setting:
 
 def speedup(records: pd.DataFrame) -> Plot:
     """Speedup over AR of every method, by dataset; a panel a setting."""
-    names = _arms_told_apart(records[records.method != "ar"])
-    records = complete(records, [only_arm(records, "ar"), *names])
+    names, baseline = _arms_told_apart(records[records.method != "ar"]), only_arm(records, "ar")
+    # Every AR stays: arms of another run are compared by their speedup over its own.
+    records = complete(records, [*arms(records[records.method == "ar"]), *names])
     settings, groups = _settings(records), [*datasets(records), OVERALL]
     figure, axes = _axes(len(settings), 1, PAGE_WIDTH, 1.5, sharex=True, sharey=True)
     parts, width = [], 0.84 / len(names)
     for axis, setting in zip(axes.flat, settings, strict=True):
-        data = setting.numbers(_speedups(setting.records, names))
+        data = setting.numbers(_speedups(setting.records, names, baseline))
         parts.append(data)
         for place, arm in enumerate(names):
             rows = data[data.arm == arm].set_index("dataset").loc[groups]
@@ -84,11 +85,11 @@ def speedup(records: pd.DataFrame) -> Plot:
     return Plot(figure, caption, pd.concat(parts, ignore_index=True))
 
 
-def _speedups(records: pd.DataFrame, names: list[str]) -> Iterator[Row]:
+def _speedups(records: pd.DataFrame, names: list[str], baseline: str) -> Iterator[Row]:
     for arm in names:
         points = []
         for dataset in datasets(records):
-            change = throughput_change(records[records.dataset == dataset], arm, "ar")
+            change = throughput_change(records[records.dataset == dataset], arm, baseline)
             point, low, high = (1 + percent / 100 for percent in (change.point, change.low, change.high))
             points.append(point)
             yield {"dataset": dataset, "arm": arm, "speedup": point, "ci_low": low, "ci_high": high}
@@ -180,7 +181,9 @@ def _stage_means(records: pd.DataFrame, names: list[str]) -> Iterator[Row]:
 
 def acceptance(records: pd.DataFrame) -> Plot:
     """How many rounds commit at least n tokens, by method; a row a setting, a column a family."""
-    records = records[records.method != "ar"]
+    records = records[(records.method != "ar") & records.accept_hist.notna()]
+    if records.empty:
+        raise UserError("no record of a drafted round has its length, which the figure needs; measure a method with a drafter")
     names, kinds = _arms_told_apart(records), families(records)
     settings = _settings(complete(records, names))
     width = PAGE_WIDTH if len(kinds) > 1 else COLUMN_WIDTH

@@ -1,0 +1,38 @@
+# Figures from the records of a study: no torch, seconds on any machine. A change of their style draws them again, and only them.
+
+from dominotree.paths import record_file
+from dominotree.provenance import FIGURE_SOURCES
+from dominotree.reporting.figures import GRIDS, figures_of
+
+
+wildcard_constraints:
+    figure="|".join(GRIDS),
+
+
+def figure_files(name):
+    """A figure as PDF and PNG, its numbers, and a LaTeX figure with its caption."""
+    return multiext(str(FOLDER / "figures" / name), ".pdf", ".png", ".csv", ".tex")
+
+
+def records_drawn(figure):
+    """The records that a figure reads; one line instead of any job if the study has not what it needs."""
+    if figure not in figures_of(STUDY):
+        sys.exit(f"error: study {STUDY.name} cannot draw {figure}, only {', '.join(figures_of(STUDY)) or 'no figure'}")
+    grid = GRIDS[figure]
+    return [FOLDER / "records" / grid / record_file(*place) for place in STUDY.grids[grid].places]
+
+
+rule figure:
+    input:
+        lambda wildcards: records_drawn(wildcards.figure),
+    output:
+        figure_files("{figure}"),
+    log:
+        FOLDER / "logs/figure-{figure}.log",
+    conda:
+        ENVIRONMENT
+    params:
+        stem=lambda wildcards: FOLDER / "figures" / wildcards.figure,
+        digest=source_digest(FIGURE_SOURCES),
+    shell:
+        "DOMINOTREE_LOG={log} python -m dominotree.reporting.figures {wildcards.figure} --output {params.stem} --records {input}"
