@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from dominotree.errors import UserError
 from dominotree.reporting.layout import Cell, Table
 from dominotree.reporting.names import arm_title, arms, datasets
 from dominotree.reporting.source import Source, arms_of, complete, only_arm
@@ -74,12 +75,10 @@ def table4(source: Source) -> Table:
 
 def _gains(records: pd.DataFrame) -> pd.DataFrame:
     chain, frontiers, heaps = only_arm(records, CHAIN), arms_of(records, FRONTIER), arms_of(records, HEAP)
-    trees = {
-        arm: builder
-        for frontier in frontiers
-        for builder, variant in BUILDERS.items()
-        if (arm := frontier + variant) in {*frontiers, *heaps}
-    }
+    trees = {frontier + variant: builder for frontier in frontiers for builder, variant in BUILDERS.items()}
+    for arm in trees:
+        if arm not in {*frontiers, *heaps}:
+            raise UserError(f"no {arm} beside {arm.removesuffix('+heap')}; a builder is compared on the same tree")
     records = complete(records, [chain, *trees])
     data = changes(records, [(arm, chain) for arm in trees], {OVERALL: datasets(records)}).drop(columns="group")
     budgets = records.drop_duplicates("arm").set_index("arm").budget

@@ -33,7 +33,6 @@ KEYS = ["temperature", "dataset", "arm"]
 def table15(source: Source) -> Table:
     """The ladder: no correction, one a depth, one along each path, all on one drafter, builder and budget."""
     data = source.with_paper("table15", source.each_model(_ladder))
-    shown = data[data.dataset == OVERALL]
 
     def rows(part: pd.DataFrame) -> Iterable[tuple[Cell, ...]]:
         for _, row in part.iterrows():
@@ -44,13 +43,13 @@ def table15(source: Source) -> Table:
         name="table15",
         caption="What Domino's correction adds to a tree of the same drafter, builder and budget: none (marginal), once a depth "
         "along the greedy path (static), along each node's own path (DominoTree). Δτ% and Δ%: changes of accepted tokens a "
-        f"round (τ: mean over prompts) and of throughput over the row before, in the last row over the first; {BOOTSTRAP} All "
-        "datasets are pooled; the CSV file has each alone too. Bold: CIs wholly above zero.",
+        f"round (τ: mean over prompts) and of throughput over the row before, in the last row over the first; {BOOTSTRAP} "
+        "Overall pools rows. Bold: CIs wholly above zero.",
         stub="Scorer",
         groups=(),
         columns=("τ", "Build (ms)", "tok/s", "Δτ%", CI, "Δ%", CI),
-        sections=sections(shown, rows),
-        notes=source.notes(shown),
+        sections=sections(data, rows, by=["dataset"]),
+        notes=source.notes(data),
         data=data,
     )
 
@@ -88,7 +87,6 @@ def _in_order(data: pd.DataFrame, groups: Iterable[str]) -> pd.DataFrame:
 def table_a3(source: Source) -> Table:
     """Budgets chosen at run time against a fixed one."""
     data = source.with_paper("tableA3", source.each_model(_adaptive))
-    shown = data[data.dataset == OVERALL]
 
     def rows(part: pd.DataFrame) -> Iterable[tuple[Cell, ...]]:
         for _, row in part.iterrows():
@@ -108,12 +106,12 @@ def table_a3(source: Source) -> Table:
         caption="Budgets that CaDDTree's rule chooses on DominoTree's corrected tree (adaptive; with a calibrated forecast; with "
         "the acceptance measured in earlier rounds) and on DDTree's, against a fixed budget: nodes a round, their range over "
         "prompts, forecast and realised tokens a round (τ), and throughput with its change Δ% over the fixed budget; "
-        f"{BOOTSTRAP} All datasets are pooled; the CSV file has each alone too. Bold: CIs wholly above zero.",
+        f"{BOOTSTRAP} Overall pools rows. Bold: CIs wholly above zero.",
         stub="Method",
         groups=(),
         columns=("Nodes", "Range", "Forecast", "τ", "Forecast \N{DIVISION SIGN} τ", "tok/s", "Δ%", CI),
-        sections=sections(shown, rows),
-        notes=source.notes(shown),
+        sections=sections(data, rows, by=["dataset"]),
+        notes=source.notes(data),
         data=data,
     )
 

@@ -25,7 +25,7 @@ CHANGE = ["delta_percent", "ci_low", "ci_high"]
 
 
 def means(records: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Means over each group's rows with a throughput; `round_ms` adds up the stages, `tau_per_round` weighs a row by its rounds."""
+    """Means over each group's rows with a throughput; `round_ms` adds up the stages, `tau_per_round` weighs rows by rounds."""
     rows = records[records.tps.notna()].assign(round_ms=lambda rows: rows[[f"{stage}_ms" for stage in STAGES]].sum(axis=1))
     groups = rows.groupby(list(by), sort=False)
     data = groups[[*MEANS, "round_ms"]].mean()
