@@ -7,7 +7,7 @@ follow from budget, width, children and depths, so nothing is read back and the 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ def most_nodes(nodes: int, children: int, depth: int) -> int:
     return count
 
 
-@lru_cache(maxsize=1024)
+@cache  # a CUDA graph reads these tensors for as long as the process lives
 def _layout(kept: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     """Of a ledger with so many entries a depth: what turns an entry's lane into its parent's place, and its depth, both [L]."""
     starts = [-1] + [sum(kept[:depth]) for depth in range(len(kept) - 1)]

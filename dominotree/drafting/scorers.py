@@ -124,25 +124,15 @@ class ConditionalScorer:
         self.base_logits = base_logits[:, : self.prefix]
         self.uncorrected = marginal_scorer(self.base_logits, self.children)
         depth_first = base_logits[:, self.prefix :].transpose(0, 1)  # [D - prefix, R, V]
-        self._gather_candidates(depth_first, candidate_width, drafter.correction_rows)
-        self.tails = _tails(depth_first, self.base, normaliser)  # [D - prefix, R]
+        base, tokens, rows = _candidates(depth_first, candidate_width, drafter.correction_rows)
         hidden, state = z.shape[-1], drafter.config.gru_hidden_dim
         from_z, self.from_state = drafter.embed_proj[0].weight.split([hidden, state], dim=1)
         # The part of W1 [z ; s] that no path changes: [D - prefix, R, E].
-        self.from_z = F.linear(z[:, self.prefix :].transpose(0, 1), from_z)
+        fixed = F.linear(z[:, self.prefix :].transpose(0, 1), from_z)
+        self.tokens = tokens.unbind()
+        self.corrections = list(zip(fixed, base, rows, _tails(depth_first, base, normaliser), strict=True))
         zero = z.new_zeros(requests, 1, state)
         self.root_state = self.advance(zero, torch.zeros_like(root).unsqueeze(1), root.unsqueeze(1))
-
-    def _gather_candidates(self, base_logits: Tensor, width: int | None, rows: Tensor) -> None:
-        depths, requests, vocabulary = base_logits.shape
-        if width is None:
-            self.base, self.rows = base_logits, rows.expand(depths, requests, *rows.shape)
-            self.tokens = torch.arange(vocabulary, device=rows.device).expand_as(base_logits)
-        else:
-            self.base, self.tokens = top_tokens(base_logits, width)
-            self.rows = rows.index_select(0, self.tokens.flatten()).view(
-                *self.tokens.shape, rows.shape[1]
-            )  # [D - prefix, R, M, E]
 
     def score(self, states: Tensor, depth: int) -> tuple[Tensor, Tensor]:
         if depth < self.prefix:
@@ -161,12 +151,21 @@ class ConditionalScorer:
 
     def _correction(self, depth: int) -> tuple[Tensor, ...]:
         """What the kernels ask for, besides the states."""
-        at = depth - self.prefix
-        return self.from_state, self.from_z[at], self.base[at], self.rows[at], self.tails[at]
+        return self.from_state, *self.corrections[depth - self.prefix]
 
     def advance(self, states: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
         table, rows = self.inputs.products(tokens)
         return gru_step(table, rows, states, parents, self.weight_hh)
+
+
+def _candidates(base_logits: Tensor, width: int | None, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The base's best `width` of logits [D, R, V]: logits and tokens [D, R, M], and their rows of W2 [D, R, M, E]."""
+    depths, requests, vocabulary = base_logits.shape
+    if width is None:
+        tokens = torch.arange(vocabulary, device=rows.device).expand_as(base_logits)
+        return base_logits, tokens, rows.expand(depths, requests, *rows.shape)
+    base, tokens = top_tokens(base_logits, width)
+    return base, tokens, rows.index_select(0, tokens.flatten()).view(*tokens.shape, rows.shape[1])
 
 
 def _tails(base_logits: Tensor, candidates: Tensor, normaliser: Normaliser) -> Tensor:

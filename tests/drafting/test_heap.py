@@ -139,15 +139,15 @@ def test_the_tail_is_the_bases_mass_outside_the_candidates(width):
     """Of the corrected candidates and, outside them, the uncorrected base, everything together has probability 1."""
     _, tail = normalisers_of(3, width, children=width)
     _, everything = normalisers_of(3, VOCAB, children=VOCAB)
-    base, tokens = everything.base[0, 0], everything.tokens[0, 0]
-    outside = base[[token not in tail.tokens[0, 0] for token in tokens]]
+    base, tokens = everything.corrections[0][1][0], everything.tokens[0][0]
+    outside = base[[token not in tail.tokens[0][0] for token in tokens]]
     inside = tail.score(tail.root_state, 1)[1].exp().sum()
     assert inside < 1
     # The candidates' unnormalised mass, from the correction over the full vocabulary.
     first, _, second = DRAFTER.embed_proj
     z = torch.randn(1, 3, 32, generator=torch.Generator().manual_seed(3))[0, 1]
     correction = second(torch.nn.functional.silu(first(torch.cat((z, tail.root_state[0, 0])))))
-    candidates = tail.base[0, 0] + correction[tail.tokens[0, 0]]
+    candidates = tail.corrections[0][1][0] + correction[tail.tokens[0][0]]
     torch.testing.assert_close(inside, candidates.exp().sum() / (candidates.exp().sum() + outside.exp().sum()))
 
 
