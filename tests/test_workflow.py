@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -77,14 +78,66 @@ def test_a_bad_study_stops_in_one_line(snakemake, config, words):
 
 
 def test_a_study_is_measured_once_and_tabulated(snakemake, tmp_path):
-    output = finish(snakemake("tables", "--config", *SMALL))
+    output = finish(snakemake("table1", "table2", "--config", *SMALL))
     for name in ("table1", "table2"):
         for suffix in (".tex", ".csv", ".md"):
             assert (tmp_path / "results/demo-small/tables" / name).with_suffix(suffix).stat().st_size
     assert (tmp_path / "results/demo-small/tables/table2.md").read_text().strip() in output
     assert "1 of 1 runs measured" in output
     assert len((tmp_path / "measured").read_text().splitlines()) == 4
-    assert "Nothing to be done" in finish(snakemake("tables", "--config", *SMALL))
+    assert "Nothing to be done" in finish(snakemake("table1", "table2", "--config", *SMALL))
+
+
+def test_a_table_has_the_runs_measured_that_it_reads_and_no_others(snakemake, tmp_path):
+    finish(snakemake("table15", "--config", "variant=steps", 'overrides=["grids.ladder.datasets=[chat]","tracking=disabled"]'))
+    measured = (tmp_path / "measured").read_text().splitlines()
+    assert measured == [f"demo-steps ladder chat t0 chat-{number:02d}" for number in range(4)]
+    assert [path.name for path in (tmp_path / "results/demo-steps/records").iterdir()] == ["ladder"]
+    assert "DominoTree (8) over Marginal tree (8)" in (tmp_path / "results/demo-steps/tables/table15.md").read_text()
+
+
+def test_files_of_a_formerly_larger_grid_are_not_read(snakemake, tmp_path):
+    """The same study name, with fewer datasets than its folder of records still holds."""
+    changes = '"grids.main.temperatures=[0]","tracking=disabled"'
+    for datasets in ("chat,math", "math"):
+        overrides = f'overrides=["grids.main.datasets=[{datasets}]",{changes}]'
+        finish(snakemake("table1", "--config", "variant=fewer", overrides))
+    assert (tmp_path / "results/demo-fewer/records/main/chat/t0/ar.parquet").is_file()
+    assert "chat" not in (tmp_path / "results/demo-fewer/tables/table1.csv").read_text()
+
+
+def test_a_study_without_an_arm_that_a_table_needs_stops_before_any_job(snakemake, tmp_path):
+    process = snakemake("table2", "--config", "variant=v", 'overrides=["grids.main.arms=[ar,domino]"]')
+    output, _ = process.communicate()
+    assert process.returncode != 0
+    fault = "error: table2 needs an arm of dominotree, and grid main of study demo-v has only ar, domino"
+    assert output.splitlines()[-1] == fault
+    assert not (tmp_path / "measured").exists()
+
+
+def test_the_document_is_made_of_all_tables_and_figures(snakemake):
+    output = finish(snakemake("paper.pdf", "numbers", "--dry-run"))
+    assert set(re.findall(r"^measure_(\w+)", output, re.MULTILINE)) == set(load_study("demo").grids)
+    if shutil.which("pdflatex"):
+        assert "results/demo/paper.pdf" in output and "results/demo/figures/speedup.tex" in output
+    assert "results/demo/numbers.tex" in output and "results/demo/tables/table15.tex" in output
+
+
+def test_without_latex_the_document_is_skipped_with_a_word(snakemake, tmp_path, monkeypatch):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("bash", "sh", "git"):
+        (tools / tool).symlink_to(shutil.which(tool))
+    monkeypatch.setenv("PATH", str(tools))
+    output = finish(snakemake("paper.pdf"))
+    assert "paper.pdf skipped: no pdflatex on this machine: install one" in output
+    assert not (tmp_path / "measured").exists()
+
+
+def test_the_papers_numbers_beside_ours_make_no_other_study(snakemake):
+    output = finish(snakemake("table2", "--dry-run", "--printshellcmds", "--config", 'overrides=["tables.beside_paper=true"]'))
+    assert "results/demo/tables/table2 --beside-paper" in output
+    assert "beside_paper" not in "".join(line for line in output.splitlines() if "dominotree.run" in line)
 
 
 def test_after_a_sigkill_nothing_is_lost_or_measured_twice(snakemake, tmp_path):

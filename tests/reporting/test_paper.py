@@ -33,7 +33,7 @@ def test_every_table_that_the_text_has_is_there() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.skipif(not TEXT.is_file(), reason="the paper's text is not beside this repository, in ../shared/paper")
 def test_every_number_stands_in_the_papers_text(name: str) -> None:
-    text = TEXT.read_text().replace("$-$", "-").replace("−", "-").replace("{,}", "")
+    text = TEXT.read_text().replace("$-$", "-").replace("\N{MINUS SIGN}", "-").replace("{,}", "")
     known = set(NUMBERS.findall(text)) | {number.lstrip("-") for number in NUMBERS.findall(text)}
     for line in (PRINTED / f"{name}.csv").read_text().splitlines()[1:]:
         cells = dict(zip(printed(name).columns, line.split(","), strict=False))
