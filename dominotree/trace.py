@@ -11,10 +11,9 @@ import torch
 from dominotree.config import RunConfig
 from dominotree.decoding.draft import Draft
 from dominotree.decoding.engine import Generation, Round
-from dominotree.decoding.sampling import make_sampler
 from dominotree.drafting.tree import DraftTree
 from dominotree.errors import UserError
-from dominotree.loading import check_lengths, check_models, decoding_limits, load_decoders, resolve_device
+from dominotree.loading import check_lengths, check_models, decoding_limits, load_decoders, resolve_device, run_sampler
 from dominotree.methods import METHODS
 from dominotree.models.target import load_tokenizer
 from dominotree.prompts import Conversation
@@ -63,7 +62,7 @@ def trace_round(config: RunConfig, prompt: str, number: int) -> DraftedRound:
         trees.append(decoder.build(draft, rounds))
         return trees[-1]
 
-    sampler = make_sampler(config.engine.sampling, config.seed, prompt_sha(text), config.temperature, device)
+    sampler = run_sampler(config, prompt_sha(text), device)
     limits = decoding_limits(decoder.target, config.max_new_tokens)
     generation = replace(decoder, build=watched).generate(ids, sampler, limits)
     if number > len(trees):

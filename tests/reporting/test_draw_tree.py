@@ -121,7 +121,8 @@ def words(*tokens: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("arm", "temperature"), [("dominotree@8", 0), ("dominotree@8+heap", 1), ("ddtree@8", 0), ("domino", 0), ("caddtree", 0)]
+    ("arm", "temperature"),
+    [("dominotree@8", 0), ("dominotree@8+heap", 1), ("ddtree@8", 0), ("domino", 0), ("caddtree", 0), ("dartree", 0)],
 )
 def test_a_round_leads_to_the_next(tiny_overrides: list[str], arm: str, temperature: float) -> None:
     config = compose_run([*tiny_overrides, f"arms=[{arm}]", f"temperature={temperature}", "max_new_tokens=8"])
