@@ -88,7 +88,8 @@ def unpack(source: Path, folder: Path, manifest: Mapping[str, str]) -> None:
                 for member in tar:
                     _unpack_member(tar, member, whole, manifest)
         except (OSError, tarfile.TarError, EOFError, LZMAError, zlib.error) as error:
-            raise UserError(f"{source}: not a readable tar file ({error}); {REMEDY}") from None
+            reason = " ".join(str(error).split())
+            raise UserError(f"{source}: not a readable tar file ({reason}); {REMEDY}") from None
         check(whole, manifest, str(source))
         if folder.exists():
             shutil.rmtree(folder)
@@ -97,7 +98,7 @@ def unpack(source: Path, folder: Path, manifest: Mapping[str, str]) -> None:
 
 def _unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, whole: Path, manifest: Mapping[str, str]) -> None:
     """Write one member below `whole` if it is of the manifest; the path that it has in the tar file decides no place on disk."""
-    tarfile.data_filter(member, str(whole))  # raises on a path that leads outside
+    tarfile.data_filter(member, str(whole.parent))  # raises on a path that leads outside
     parts = PurePosixPath(member.name).parts
     name = "/".join(parts[parts.index(ROOT) + 1 :]) if ROOT in parts else ""
     content = tar.extractfile(member) if name in manifest else None
