@@ -3,7 +3,8 @@
     python -m benchmarks.builders [--sizes demo paper] [--budgets 16 32 64 128] [--repeats 30] [--json FILE]
 
 A build goes from a draft (z, base logits, root) to a tree, scoring included, with random weights and the GRU input table on
-for both builders. On a GPU it adds the frontier as one CUDA graph, and the points at which a build waits for the device.
+for both builders; both run in plain torch. On a GPU it adds the frontier on the fused kernels, the same as one CUDA graph, and
+how often a build waits for the device.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dominotree.drafting.scorers import ConditionalScorer, InputTable
 from dominotree.drafting.tree import DraftTree
 from dominotree.graphs import Graphed
 from dominotree.hardware import describe_hardware
+from dominotree.kernels import plain_torch
 from dominotree.models.drafter import DominoDrafter, DrafterConfig
 
 CHILDREN, CANDIDATES, DRAFTS = 8, 64, 5
@@ -44,6 +46,7 @@ class Row:
     budget: int
     heap_ms: float
     frontier_ms: float
+    fused_ms: float | None
     graph_ms: float | None
     ratio: float
     share: float
@@ -138,13 +141,15 @@ def compare(sizes: str, budgets: list[int], repeats: int, device: torch.device) 
         def by_frontier(*draft: torch.Tensor, budget: int = budget) -> DraftTree:
             return frontier.build_trees(scorer(*draft), budget)
 
-        slow, fast = median_ms(by_heap, drafts, repeats), median_ms(by_frontier, drafts, repeats)
+        with plain_torch():
+            slow, fast = median_ms(by_heap, drafts, repeats), median_ms(by_frontier, drafts, repeats)
         same = [nodes(by_heap(d.z, d.base_logits, d.root)) == nodes(by_frontier(d.z, d.base_logits, d.root)) for d in drafts]
-        graph, waits = None, None
+        fused, graph, waits = None, None, None
         if device.type == "cuda":
+            fused = median_ms(by_frontier, drafts, repeats)
             graph = median_ms(Graphed(by_frontier, f"frontier@{budget}"), drafts, repeats)
             waits = waits_of(by_frontier, drafts[0])
-        yield Row(sizes, budget, slow, fast, graph, slow / fast, sum(same) / len(same), waits)
+        yield Row(sizes, budget, slow, fast, fused, graph, slow / fast, sum(same) / len(same), waits)
 
 
 @torch.inference_mode()
@@ -158,17 +163,17 @@ def main() -> None:
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     hardware = describe_hardware(device)
-    print(
-        f"{hardware}\n{'sizes':>6} {'budget':>6} {'heap ms':>9} {'frontier ms':>11} {'graph ms':>9} {'ratio':>6} {'equal':>6} {'waits':>5}"
-    )
+    print(hardware)
+    names = ("sizes", "budget", "heap ms", "frontier ms", "fused ms", "graph ms", "ratio", "equal", "waits")
+    print(" ".join(f"{name:>11}" for name in names))
     rows = []
     for sizes in options.sizes:
         for row in compare(sizes, options.budgets, options.repeats, device):
             rows.append(row)
-            graph = "-" if row.graph_ms is None else f"{row.graph_ms:.2f}"
+            times = [f"{ms:.2f}" if ms else "-" for ms in (row.heap_ms, row.frontier_ms, row.fused_ms, row.graph_ms)]
             waits = "-" if row.waits is None else row.waits
-            times = f"{row.heap_ms:9.2f} {row.frontier_ms:11.2f} {graph:>9} {row.ratio:6.1f}"
-            print(f"{row.sizes:>6} {row.budget:6} {times} {row.share:6.0%} {waits:>5}", flush=True)
+            cells = (row.sizes, row.budget, *times, f"{row.ratio:.1f}", f"{row.share:.0%}", waits)
+            print(" ".join(f"{cell:>11}" for cell in cells), flush=True)
     result = {
         "hardware": hardware,
         "torch": torch.__version__,

@@ -8,8 +8,9 @@ imported with the first CUDA tensor, not before.
 
 from dominotree.kernels.candidates import candidate_log_probs, score_candidates
 from dominotree.kernels.compaction import compact_cache
+from dominotree.kernels.dispatch import plain_torch
 from dominotree.kernels.gru import gru_step
 from dominotree.kernels.mask import tree_mask
 from dominotree.kernels.selection import select_tree
 
-__all__ = ["candidate_log_probs", "compact_cache", "gru_step", "score_candidates", "select_tree", "tree_mask"]
+__all__ = ["candidate_log_probs", "compact_cache", "gru_step", "plain_torch", "score_candidates", "select_tree", "tree_mask"]
