@@ -10,6 +10,7 @@ import pytest
 from dominotree.errors import UserError
 from dominotree.paths import record_file
 from dominotree.records import write_records
+from tests.published.examples import write_audit
 from tests.synthetic import METADATA, study
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.py"))
@@ -26,13 +27,14 @@ BINS = {
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo study, without a measurement behind it, in the folder where we are."""
+    """The demo study and the published one, without a measurement behind them, in the folder where we are."""
     for grid, arms in GRIDS.items():
         records = study(arms, temperatures=(0.0, 1.0))
         drafted = records.method != "ar"
         records = records.assign(**{column: [bins if one else [] for one in drafted] for column, bins in BINS.items()})
         for place, rows in records.groupby(["dataset", "temperature", "arm"]):
             write_records(rows, tmp_path / "results/demo/records" / grid / record_file(*place), METADATA)
+    write_audit(tmp_path / "results/published")
     monkeypatch.chdir(tmp_path)
 
 

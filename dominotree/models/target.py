@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,11 @@ from transformers.utils import logging as transformers_logging
 from dominotree.errors import UserError
 from dominotree.hub import resolve
 from dominotree.models.drafter import DrafterConfig
+from dominotree.models.foreign import ForeignTransformer
 from dominotree.models.gguf import DEMO, ensure_demo_target
+from dominotree.models.projection import Projection
+from dominotree.models.transformer import KeyValues, Network, Transformer, why_not
+from dominotree.progress import report
 
 ATTENTION = "sdpa"
 """transformers' attention implementation, which takes the tree's mask as it is."""
@@ -38,6 +44,15 @@ class Target:
         self.feature_layers = feature_layers
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
+        self.network = _network(model)
+        head = model.get_output_embeddings()
+        self.logits: Callable[[Tensor], Tensor] = Projection(head.weight, head.bias)  # [n, H] -> [n, V]
+
+    def reading(self, feature_layers: tuple[int, ...]) -> Target:
+        """The same target, whose passes give the features of these layers."""
+        other = copy(self)
+        other.feature_layers = feature_layers
+        return other
 
     @property
     def config(self) -> Any:
@@ -49,29 +64,26 @@ class Target:
         return self.model.get_input_embeddings().weight
 
     @property
-    def lm_head(self) -> Tensor:
-        """Output rows [V, H]."""
-        return self.model.get_output_embeddings().weight
+    def cache_shape(self) -> tuple[int, int, int]:
+        """Layers, key/value heads and their width."""
+        config = self.config
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return config.num_hidden_layers, getattr(config, "num_key_value_heads", config.num_attention_heads), width
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[n, H] -> [n, V]; the LM heads of Llama and Qwen3 have no bias."""
-        # In this order a CPU is faster for the few rows of a round.
-        return (self.lm_head @ hidden.T).T
-
-    def forward(self, tokens: Tensor, positions: Tensor, mask: Tensor | None = None, cache: Any = None) -> TargetOutput:
+    def forward(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor | None = None, cache: KeyValues | None = None
+    ) -> TargetOutput:
         """One pass. tokens, positions: [b, n]. mask: additive [b, 1, n, keys], or None for causal."""
-        output = self.model.model(
-            input_ids=tokens,
-            position_ids=positions,
-            attention_mask=mask,
-            cache=cache,
-            use_cache=cache is not None,
-            output_hidden_states=bool(self.feature_layers),
-        )
-        # hidden_states[0] is the embedding, so layer l's output is hidden_states[l + 1] (Section 2.2).
-        features = [output.hidden_states[layer + 1] for layer in self.feature_layers]
-        hidden = output.last_hidden_state
+        hidden, features = self.network(tokens, positions, mask, cache, self.feature_layers)
         return TargetOutput(hidden, torch.cat(features, dim=-1) if features else hidden[..., :0])
+
+
+def _network(model: Any) -> Network:
+    """Our own forward pass, or transformers' for a model that it is not made for."""
+    if reason := why_not(model):
+        report(f"target: {reason}; it runs through transformers' own forward pass, which is slower")
+        return ForeignTransformer(model)
+    return Transformer(model)
 
 
 def resolve_target(name: str) -> str:

@@ -28,6 +28,7 @@ TABLES = {
     "table13": Reads("sampled", ("domino", "domino+sampled", "dominotree", "dominotree+sampled")),
     "table15": Reads("ladder", ("marginal", "static", "dominotree")),
     "tableA3": Reads("adaptive", ("dominotree", "adaptive")),
+    "calibration": Reads("normaliser", ("dominotree", "dominotree+tail")),
 }
 
 

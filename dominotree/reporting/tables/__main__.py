@@ -23,6 +23,7 @@ from dominotree.reporting.source import Source, read_source, record_files
 from dominotree.reporting.tables.ablations import table10, table11, table12, table13
 from dominotree.reporting.tables.builders import table3, table4
 from dominotree.reporting.tables.controls import table15, table_a3
+from dominotree.reporting.tables.forecast import calibration
 from dominotree.reporting.tables.main_results import table1, table2
 from dominotree.stats import BOOTSTRAP_SEED, DRAWS
 from dominotree.tracking import track_run
@@ -38,6 +39,7 @@ TABLES: dict[str, Callable[[Source], Table]] = {
     "table13": table13,
     "table15": table15,
     "tableA3": table_a3,
+    "calibration": calibration,
 }
 """Their grids stand in `dominotree.reporting.catalogue`, for the workflow."""
 
