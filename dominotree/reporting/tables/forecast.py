@@ -9,8 +9,8 @@ import pandas as pd
 
 from dominotree.errors import UserError
 from dominotree.reporting.layout import Cell, Table
-from dominotree.reporting.names import arm_title, arms
-from dominotree.reporting.source import Source, complete, only_arm
+from dominotree.reporting.names import arm_title
+from dominotree.reporting.source import Source, arms_of, complete
 from dominotree.reporting.tables.parts import BOOTSTRAP, CHANGE, CI, change_cells, overall_and_each, sections, tau_changes, value
 
 TREE, TAIL = "dominotree", "+tail"
@@ -28,9 +28,9 @@ def calibration(source: Source) -> Table:
 
     return Table(
         name="calibration",
-        caption="What the drafter's path probabilities forecast: drafted tokens expected and accepted a round, the bonus left out, "
-        "and their ratio; Gap: the distance of forecast and accepted share, mean over ten bins of probability weighed by nodes; τ: "
-        f"mean over prompts, and its change under the tail normaliser; {BOOTSTRAP} Overall pools rows.",
+        caption="What the drafter's path probabilities forecast: drafted tokens expected and accepted a round, the bonus left "
+        "out, and their ratio; Gap: the distance of forecast and accepted share, mean over ten bins of probability weighed by "
+        f"nodes; τ: mean over prompts, and its change under the tail normaliser; {BOOTSTRAP} Overall pools rows.",
         stub="Method",
         groups=(),
         columns=("Forecast", "Accepted", "Ratio", "Gap", "τ", "Δτ%", CI),
@@ -41,13 +41,10 @@ def calibration(source: Source) -> Table:
 
 
 def _pairs(records: pd.DataFrame) -> list[tuple[str, str]]:
-    """Each arm with the tail normaliser and its twin without. Raises `UserError` if there is none, or a twin is missing."""
-    names = arms(records)
-    tails = [arm for arm in names if arm.endswith(TAIL)]
-    if not tails:
-        only_arm(records, TREE + TAIL)
+    """Each arm with the tail normaliser and its twin without. Raises `UserError` if either is missing."""
+    plain, tails = arms_of(records, TREE), arms_of(records, TREE + TAIL)
     for arm in tails:
-        if arm.removesuffix(TAIL) not in names:
+        if arm.removesuffix(TAIL) not in plain:
             raise UserError(f"no {arm.removesuffix(TAIL)} beside {arm}; a normaliser is compared on the same budget")
     return [(arm, arm.removesuffix(TAIL)) for arm in tails]
 
