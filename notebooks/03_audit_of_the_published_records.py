@@ -7,9 +7,9 @@
 # %% [markdown]
 # # The authors' own records, audited
 #
-# The paper's authors published the records behind its previous version: a row for each method and prompt-turn, and the tables that
-# they made of them. Making those tables again from the records, in code that shares nothing with theirs, says whether the
-# statistics here mean what theirs mean. It reads results: `snakemake audit --cores 1 --config study=published`, in the root
+# The authors published the records behind the previous version of their paper: a row for each method and prompt-turn, and the
+# tables that they made of them. Making those tables again from the records, in code that shares nothing with theirs, says whether
+# the statistics here mean what theirs mean. It reads results: `snakemake audit --cores 1 --config study=published`, in the root
 # of the repository, makes what it needs.
 
 # %%
