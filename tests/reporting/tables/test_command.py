@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from dominotree.config import TrackingConfig
@@ -60,6 +62,37 @@ def test_the_command_fails_in_one_line(
     output = folder.parent / "tables" / "table2"
     with pytest.raises(SystemExit) as stop:
         main(["table2", "--records", str(folder), "--output", str(output), *arguments])
+    assert stop.value.code == 2
+    assert re.fullmatch(f"error: .*{fault}.*\n", capsys.readouterr().err)
+    assert not output.parent.exists()
+
+
+def corrupt(path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    """Change a record file behind the back of `write_records`, which would refuse."""
+    table = pyarrow.parquet.read_table(path)
+    changed = pyarrow.Table.from_pandas(change(table.to_pandas()), preserve_index=False)
+    pyarrow.parquet.write_table(changed.replace_schema_metadata(table.schema.metadata), path)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda rows: rows.drop(columns="tps"), r"code/t1/domino.parquet: column tps is missing"),
+        (lambda rows: rows.assign(tps=rows.tps.where(rows.index != 2)), r"code/t1/domino.parquet: row 2: tps is not num_output"),
+        (lambda rows: rows.iloc[[0, 1, 2, 3, 1]], r"code/t1/domino.parquet: row 4: a second record of one model, arm"),
+        (lambda rows: rows.assign(run="another"), r"code at temperature 1: .*domino.* come from different runs"),
+        (lambda rows: rows.iloc[:3], r"code, conversation code-03, turn 0: a record of only one of dominotree@32 and domino"),
+        (lambda rows: rows.assign(arm="dominoes"), r"code/t1/domino.parquet is missing"),
+    ],
+    ids=["missing column", "no throughput", "duplicate", "different runs", "missing row", "other arm"],
+)
+def test_bad_records_are_one_line_with_file_and_row_and_no_table(
+    folder: Path, capsys: pytest.CaptureFixture[str], change: Callable[[pd.DataFrame], pd.DataFrame], fault: str
+) -> None:
+    corrupt(folder / record_file("code", 1.0, "domino"), change)
+    output = folder.parent / "tables" / "table2"
+    with pytest.raises(SystemExit) as stop:
+        main(["table2", "--records", str(folder), "--output", str(output)])
     assert stop.value.code == 2
     assert re.fullmatch(f"error: .*{fault}.*\n", capsys.readouterr().err)
     assert not output.parent.exists()
