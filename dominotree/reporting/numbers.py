@@ -12,7 +12,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -74,7 +74,7 @@ def gains(data: pd.DataFrame) -> Iterator[Number]:
         yield Number(
             f"gain_{kind}_range", None, f"gain in throughput over {kind} in per cent: range over temperatures", low, high
         )
-    trees = overall[overall.kind != "domino"].groupby(["model", "temperature"]).delta_percent.min()
+    trees = overall[overall.kind != "domino"].groupby("temperature").delta_percent.min()
     what = "gain in throughput over the stronger of DDTree and CaDDTree in per cent: range over temperatures"
     yield Number("gain_strongest_tree_range", None, what, trees.min(), trees.max())
 
@@ -108,14 +108,9 @@ def budgets(data: pd.DataFrame) -> Iterator[Number]:
     yield from _changes(
         trees, lambda row: f"gain_budget_{row.budget:g}", lambda row: f"gain of {row.arm} over the chain in per cent"
     )
-    for (_, temperature), rows in trees.groupby(["model", "temperature"]):
+    for temperature, rows in trees.groupby("temperature"):
         best = rows.loc[rows.tps.idxmax()]
-        yield Number(
-            f"best_budget{_model(data, best)}_t{temperature:g}",
-            best.budget,
-            f"fastest budget at temperature {temperature:g}",
-            digits=0,
-        )
+        yield Number(f"best_budget_t{temperature:g}", best.budget, f"fastest budget at temperature {temperature:g}", digits=0)
 
 
 def widths(data: pd.DataFrame) -> Iterator[Number]:
@@ -183,16 +178,10 @@ def _arm(data: pd.DataFrame, arm: str) -> str:
     return arm.replace("@", "_") if data.arm[data.arm.map(kind_of) == kind].nunique() > 1 else kind
 
 
-def _model(data: pd.DataFrame, row: pd.Series) -> str:
-    """The model's name where a table has several."""
-    return f"_{row.model}" if data.model.nunique() > 1 else ""
-
-
 def _rows(data: pd.DataFrame) -> Iterator[tuple[pd.Series, str, str]]:
     """Each row, the ending of its numbers' names and the same in words."""
     for _, row in data.iterrows():
-        place = f"t{row.temperature:g}"
-        yield row, f"{_model(data, row)[1:]}_{place}".lstrip("_"), f"at temperature {row.temperature:g}"
+        yield row, f"t{row.temperature:g}", f"at temperature {row.temperature:g}"
 
 
 def _changes(
@@ -204,15 +193,20 @@ def _changes(
 
 
 def collect(paths: Sequence[Path]) -> list[Number]:
-    """The headlines of tables, given by their CSV files. Raises `UserError` if one cannot be read."""
+    """The headlines of tables, given by their CSV files; names end with the model where a table has several.
+
+    What was not measured (NaN) has no number. Raises `UserError` if a file cannot be read.
+    """
     values = []
-    for path in paths:
+    for path in (path for path in paths if path.stem in HEADLINES):
         try:
             data = pd.read_csv(path, dtype={"width": str})
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: not the CSV file of a table ({error}); make it again") from None
-        values += HEADLINES[path.stem](data) if path.stem in HEADLINES else []
-    return values
+        for model, rows in data.groupby("model", sort=False):
+            ending = f"_{model}" if data.model.nunique() > 1 else ""
+            values += [replace(value, name=value.name + ending) for value in HEADLINES[path.stem](rows)]
+    return [value for value in values if value.value is None or pd.notna(value.value)]
 
 
 def write_numbers(values: Sequence[Number], output: Path) -> None:
@@ -225,7 +219,7 @@ def write_numbers(values: Sequence[Number], output: Path) -> None:
         for value in values
         for ending, text in value.texts().items()
     ]
-    texts = {".json": json.dumps(entries, indent=1) + "\n", ".tex": "\n".join(lines) + "\n"}
+    texts = {".json": json.dumps(entries, indent=1, allow_nan=False) + "\n", ".tex": "\n".join(lines) + "\n"}
     with ExitStack() as stack:
         for suffix, text in texts.items():
             stack.enter_context(atomic_write(output.with_name(output.name + suffix))).write_text(text, encoding="utf-8")

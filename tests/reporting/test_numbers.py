@@ -46,6 +46,26 @@ def test_headlines_are_the_numbers_of_the_tables(tables: dict[str, Path]) -> Non
     assert numbers["best_budget_t0"].value in (4, 8, 16)
 
 
+def test_models_have_numbers_of_their_own(tables: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "table2.csv"
+    data = pd.read_csv(tables["table2"])
+    twice = data.assign(model="large", **{name: 2 * data[name] for name in ("delta_percent", "ci_low", "ci_high")})
+    pd.concat([data, twice]).to_csv(path, index=False)
+    alone = {number.name: number for number in collect([tables["table2"]])}
+    both = {number.name: number for number in collect([path])}
+    assert set(both) == {f"{name}_{model}" for name in alone for model in ("tiny", "large")}
+    for name, number in alone.items():
+        assert both[f"{name}_tiny"].low == number.low
+        assert both[f"{name}_large"].low == 2 * number.low
+
+
+def test_what_was_not_measured_has_no_number(tables: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "tableA3.csv"
+    pd.read_csv(tables["tableA3"]).assign(forecast_over_tau=float("nan")).to_csv(path, index=False)
+    names = {number.name for number in collect([path])}
+    assert "nodes_adaptive_t0" in names and "forecast_over_tau_adaptive_t0" not in names
+
+
 def test_every_table_of_headlines_gives_some(tables: dict[str, Path]) -> None:
     for name in HEADLINES:
         assert collect([tables[name]])
