@@ -54,7 +54,7 @@ def _machine(hardware: Mapping[str, Any]) -> str:
 
 def notes(records: pd.DataFrame, setting: Setting) -> tuple[str, ...]:
     """Sentences on the records that a table uses."""
-    sentences = [_source(records, setting), _prompts(records), _outputs(records, setting), _left_out(records)]
+    sentences = [_source(records, setting), _prompts(records), _outputs(records, setting), _left_out(records), _untimed(records)]
     return tuple(sentence for sentence in sentences if sentence)
 
 
@@ -86,3 +86,9 @@ def _outputs(records: pd.DataFrame, setting: Setting) -> str:
 def _left_out(records: pd.DataFrame) -> str:
     empty = int((records.num_output == 0).sum())
     return f"{empty} rows without output, ended by their first token, are left out of every mean." if empty else ""
+
+
+def _untimed(records: pd.DataFrame) -> str:
+    """Published records have rows that their authors leave out as cold."""
+    untimed = int((records.tps.isna() & records.num_output.ne(0).fillna(True)).sum())
+    return f"{untimed} rows without a time, the cold first ones, are left out of every mean." if untimed else ""

@@ -48,6 +48,7 @@ def test_embedded_sets_are_never_called_benchmarks() -> None:
             "85.0% of 20 speculative rows have AR's very tokens (bfloat16); "
             "the largest top-2 margin of the target at a divergence is 0.5.",
         ),
+        (diverging(3, float("nan")), BF16, "85.0% of 20 speculative rows have AR's very tokens (bfloat16)."),
         (RECORDS.assign(divergence=pd.array([pd.NA] * 40, "Int64")), FP32, "Outputs were not compared with AR's."),
     ],
 )
@@ -61,12 +62,24 @@ def test_rows_without_output_are_counted() -> None:
     assert notes(records, FP32)[3] == "2 rows without output, ended by their first token, are left out of every mean."
 
 
+def test_rows_without_a_time_are_counted() -> None:
+    """Of published records: also where their tokens are not known."""
+    records = RECORDS.assign(num_output=RECORDS.num_output.astype("Int64").mask(RECORDS.index == 1))
+    records = records.assign(tps=records.tps.where(records.index >= 3), num_output=records.num_output.mask(records.index == 2, 0))
+    assert notes(records, FP32)[3:] == (
+        "1 rows without output, ended by their first token, are left out of every mean.",
+        "2 rows without a time, the cold first ones, are left out of every mean.",
+    )
+
+
 def test_the_setting_is_what_all_files_share(tmp_path: Path) -> None:
     gpu = METADATA | {"hardware": HARDWARE | {"gpu": "Some GPU"}}
-    for name, metadata in [("a", METADATA), ("b", METADATA), ("gpu", gpu), ("bare", {"config": CONFIG})]:
+    words = METADATA | {"hardware": {"machine": "somebody's machine"}}
+    for name, metadata in [("a", METADATA), ("b", METADATA), ("gpu", gpu), ("bare", {"config": CONFIG}), ("words", words)]:
         write_records(RECORDS, tmp_path / name, metadata)
     assert read_setting([tmp_path / "a", tmp_path / "b"]) == Setting("float32", "Some CPU (2 cores, 2 threads)")
     assert read_setting([tmp_path / "gpu"]).hardware == "Some GPU, Some CPU (2 cores, 2 threads)"
+    assert read_setting([tmp_path / "words"]).hardware == "somebody's machine"
     with pytest.raises(UserError, match=r"/a and .*gpu differ in dtype or hardware"):
         read_setting([tmp_path / name for name in ("a", "b", "gpu")])
     with pytest.raises(UserError, match="bare: its metadata lack 'hardware'"):

@@ -4,11 +4,6 @@ from dominotree.paths import record_file
 from dominotree.provenance import PUBLISHED_SOURCES
 
 
-def table_parts(name):
-    """A table of the audit as LaTeX, CSV and Markdown."""
-    return multiext(str(FOLDER / name), ".tex", ".csv", ".md")
-
-
 rule published_records:
     output:
         [FOLDER / "records" / grid / record_file(*place) for grid in STUDY.grids for place in STUDY.grids[grid].places],
@@ -25,9 +20,9 @@ rule published_records:
 
 rule audit:
     output:
-        table_parts("audit"),
-        table_parts("audit_intervals"),
-        table_parts("published_anomalies"),
+        multiext(str(FOLDER / "audit"), ".tex", ".csv", ".md"),
+        multiext(str(FOLDER / "audit_intervals"), ".tex", ".csv", ".md"),
+        multiext(str(FOLDER / "published_anomalies"), ".tex", ".csv", ".md"),
         FOLDER / "audit_cells.csv",
     log:
         FOLDER / "logs/audit.log",
