@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from dominotree.arms import STRICT, Arm, Positive
 from dominotree.errors import UserError
+from dominotree.hub import MAIN, fetch
 from dominotree.paths import ASSETS, record_file
 from dominotree.prompts import DATASETS, HubSource
 from dominotree.provenance import MEASURE_SOURCES, digest, source_digest
@@ -32,13 +33,22 @@ AD_HOC = "adhoc"
 
 @dataclass(frozen=True, config=STRICT)
 class ModelConfig:
-    """target: the demo's name, a folder or a Hub name. drafters: by kind, a name in assets/, a folder or a Hub name."""
+    """target: the demo's name, a folder or a Hub name. drafters: by kind, a name in assets/, a folder or a Hub name.
+
+    revision, drafter_revisions: of those on the Hub, a branch, a tag or a commit; None for `main`.
+    """
 
     name: str
     target: str
     drafters: dict[Literal["dflash", "domino"], str | None]
     revision: str | None
+    drafter_revisions: dict[Literal["dflash", "domino"], str | None]
     dtype: Literal["float32", "bfloat16"]
+
+    def drafter_on_hub(self, kind: str) -> str | None:
+        """The Hub's name of the drafter of that kind; None if it lies on this machine, or there is none."""
+        name = self.drafters.get(kind)
+        return name if name and not local_drafter(name) and HUB_NAME.fullmatch(name) else None
 
     def drafter_path(self, kind: str) -> Path:
         """The folder of the drafter of that kind, fetched from the Hub if it is a Hub name.
@@ -51,15 +61,9 @@ class ModelConfig:
         folder = local_drafter(name)
         if folder:
             return folder
-        if not HUB_NAME.fullmatch(name):
+        if not self.drafter_on_hub(kind):
             raise UserError(f"model.drafters.{kind}={name}: no such folder, and nothing of this name in {ASSETS}")
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-        try:
-            return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-            raise UserError(f"model.drafters.{kind}={name}: not to be had from the Hub ({type(error).__name__})") from None
+        return fetch(name, self.drafter_revisions.get(kind) or MAIN, ["*.json", "*.safetensors"])
 
 
 @dataclass(frozen=True, config=STRICT)

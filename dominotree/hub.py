@@ -10,6 +10,8 @@ from dominotree.errors import UserError
 
 Kind = Literal["model", "dataset"]
 IN_EVERY_REPOSITORY = ".gitattributes"
+MAIN = "main"
+"""The revision where none is given."""
 
 
 def fetch(repo: str, revision: str, patterns: Sequence[str], kind: Kind = "model") -> Path:

@@ -192,10 +192,13 @@ def write_records(frame: pd.DataFrame, path: Path, metadata: dict[str, Any]) -> 
 
 
 def read_records(paths: Sequence[Path]) -> pd.DataFrame:
-    """The records of all `paths`, at least one, validated; a record that two files hold is refused."""
+    """The records of all `paths`, at least one, validated.
+
+    Raises `UserError` naming two files that hold the same record, or whose models or prompts are of different commits.
+    """
     frames = []
+    _check_commits({path: read_metadata(path) for path in paths})
     for path in paths:
-        read_metadata(path)
         try:
             frames.append(pyarrow.parquet.read_table(path).to_pandas())
         except (OSError, pyarrow.ArrowException) as error:
@@ -212,6 +215,19 @@ def read_records(paths: Sequence[Path]) -> pd.DataFrame:
             files = np.repeat([str(path) for path in paths], [len(part) for part in frames])
             raise UserError(f"{' and '.join(dict.fromkeys(files[twice]))} hold the same records; remove all but one") from None
         raise
+
+
+def _check_commits(metadata: dict[Path, dict[str, Any]]) -> None:
+    """Raise `UserError` naming two files that were measured at different commits of one model or dataset."""
+    seen: dict[str, tuple[Path, str]] = {}
+    for path, about in metadata.items():
+        for place, commit in about.get("commits", {}).items():
+            first, expected = seen.setdefault(place, (path, commit))
+            if commit != expected:
+                raise UserError(
+                    f"{first} and {path} are of different commits of {place}, {expected[:8]} and {commit[:8]}; "
+                    "give one of them as its revision, and measure the other file's run again"
+                )
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
