@@ -92,10 +92,10 @@ def load_decoders(config: RunConfig, device: torch.device) -> list[Decoder]:
     dtype = getattr(torch, config.model.dtype)
     kinds = {METHODS[arm.method].drafter for arm in config.arms} - {None}
     # Drafters first: what is wrong with one shows before the large target is read.
-    drafters = {kind: load_drafter(config.model.drafter_path(kind), kind, dtype, device) for kind in sorted(kinds)}
-    model = load_target(config.model.target, dtype, device, config.model.revision).model
-    inputs = _gru_inputs(drafters["domino"], Target(model).embedding, config.engine) if "domino" in kinds else None
-    return [_decoder(arm, model, drafters, inputs, config) for arm in config.arms]
+    drafters = {kind: load_drafter(config.model.drafter_path(kind), kind, dtype, device).freeze() for kind in sorted(kinds)}
+    target = load_target(config.model.target, dtype, device, config.model.revision)
+    inputs = _gru_inputs(drafters["domino"], target.embedding, config.engine) if "domino" in kinds else None
+    return [_decoder(arm, target, drafters, inputs, config) for arm in config.arms]
 
 
 def _gru_inputs(drafter: DFlashDrafter, embedding: Tensor, engine: EngineConfig) -> GruInputs:
@@ -113,12 +113,14 @@ def _gru_inputs(drafter: DFlashDrafter, embedding: Tensor, engine: EngineConfig)
     return InputTable(drafter, embedding)
 
 
-def _decoder(arm: Arm, model: Any, drafters: dict[str, DFlashDrafter], inputs: GruInputs | None, config: RunConfig) -> Decoder:
+def _decoder(
+    arm: Arm, target: Target, drafters: dict[str, DFlashDrafter], inputs: GruInputs | None, config: RunConfig
+) -> Decoder:
     method = METHODS[arm.method]
     if method.drafter is None:
-        return Decoder(arm, Target(model))
+        return Decoder(arm, target)
     drafter = drafters[method.drafter]
-    target = Target(model, drafter.config.target_layer_ids)
+    target = target.reading(drafter.config.target_layer_ids)
     cost = machine_costs(config, target, drafter) if arm.settings.cap else None
     graphs = config.engine.cuda_graphs and target.device.type == "cuda"
     parts = Parts(drafter, arm.settings, inputs, config.temperature, cost, cuda_graphs=graphs)

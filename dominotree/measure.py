@@ -16,7 +16,8 @@ import torch
 from dominotree.arms import Arm
 from dominotree.config import RunConfig
 from dominotree.decoding.engine import Generation, Limits, Round
-from dominotree.decoding.sampling import Sampler
+from dominotree.decoding.sampling import Places, Sampler
+from dominotree.hardware import describe_hardware
 from dominotree.journal import Journal
 from dominotree.loading import (
     Decoder,
@@ -33,6 +34,7 @@ from dominotree.models.target import Target, load_tokenizer
 from dominotree.progress import Progress
 from dominotree.prompts import Conversation, load_dataset
 from dominotree.prompts.rendering import prompt_sha, render
+from dominotree.provenance import git_commit, versions
 from dominotree.records import validate
 
 PROBABILITY_BINS = 10
@@ -62,9 +64,11 @@ def measure(config: RunConfig, journal_path: Path) -> pd.DataFrame:
     dataset = config.dataset
     prompts = load_dataset(dataset.name, dataset.num_prompts, _path(dataset.path), hub=dataset.hub)
     check_lengths(prompts, tokenizer, config.max_new_tokens, max_context)
-    with Journal.open(journal_path, config.digest, [arm.label for arm in config.arms]) as journal:
+    origin = {"git_commit": git_commit(), "hardware": describe_hardware(device), "versions": versions()}
+    with Journal.open(journal_path, config.digest, [arm.label for arm in config.arms], origin) as journal:
         left = [(i, prompt) for i, prompt in enumerate(prompts) if prompt.id not in journal.done]
         if left:
+            journal.expect(origin)
             decoders = load_decoders(config, device)
             _warm_up(decoders, tokenizer, config)
             progress = Progress(config.label, len(prompts), len(prompts) - len(left))
@@ -123,7 +127,7 @@ def divergence_margin(target: Target, turn: Turn, place: int, sampler: Sampler) 
     tokens = torch.tensor([turn.prompt + turn.generation.tokens[:place]], device=target.device)
     positions = torch.arange(tokens.shape[1], device=target.device).unsqueeze(0)
     logits = target.logits(target.forward(tokens, positions).hidden[0, -1:])
-    best, second = sampler.scores(logits, [tokens.shape[1]])[0].float().topk(2).values.tolist()
+    best, second = sampler.scores(logits, Places.at(tokens.shape[1], target.device))[0].float().topk(2).values.tolist()
     return best - second
 
 

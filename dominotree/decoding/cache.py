@@ -1,71 +1,38 @@
-"""The target's key/value cache: preallocated, filled by a pass, compacted to the accepted path.
-
-The only place that knows how transformers' caches look.
-"""
+"""The target's key/value cache: preallocated, filled by a pass, compacted to the accepted path."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin
+
+from dominotree.kernels import compact_cache
+from dominotree.models.target import Target
 
 
-class PreallocatedLayer(CacheLayerMixin):
-    """Keys and values [1, kv_heads, capacity, d] of one layer; a pass writes behind `length`, a commit moves it."""
+class TargetCache:
+    """One request's keys and values in one tensor [2 * layers, 1, kv_heads, capacity, d], a layer's keys before its values.
 
-    def __init__(self, capacity: int) -> None:
-        super().__init__()
-        self.capacity, self.length = capacity, 0
+    A pass writes behind `length`, a commit moves `length`; what is not committed is overwritten by the next pass.
+    """
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.keys = key_states.new_empty(*key_states.shape[:2], self.capacity, key_states.shape[3])
-        self.values = value_states.new_empty(*value_states.shape[:2], self.capacity, value_states.shape[3])
-        self.is_initialized = True
+    def __init__(self, target: Target, capacity: int) -> None:
+        layers, heads, width = target.cache_shape
+        self.data = torch.empty(2 * layers, 1, heads, capacity, width, dtype=target.dtype, device=target.device)
+        self.layers = list(zip(self.data[::2].unbind(), self.data[1::2].unbind(), strict=True))
+        self.length = 0
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        end = self.length + key_states.shape[2]
-        self.keys[:, :, self.length : end] = key_states
-        self.values[:, :, self.length : end] = value_states
-        return self.keys[:, :, :end], self.values[:, :, :end]
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """See `KeyValues`."""
+        end = self.length + keys.shape[2]
+        all_keys, all_values = (buffer[:, :, :end] for buffer in self.layers[layer])
+        all_keys[:, :, self.length :] = keys
+        all_values[:, :, self.length :] = values
+        return all_keys, all_values
 
-    def commit(self, rows: Tensor | int) -> None:
-        """Keep these rows of the last pass, in this order: indices [n], or the first n. Only the tail is touched."""
-        if isinstance(rows, int):
-            self.length += rows
-            return
-        end = self.length + len(rows)
-        for buffer in (self.keys, self.values):
-            buffer[:, :, self.length : end] = buffer[:, :, self.length + rows]
-        self.length = end
+    def compact(self, rows: Tensor, counts: Tensor) -> None:
+        """Bring these rows [1, P] of the last pass, of which `counts` [1] count, behind the context. Waits for nothing."""
+        compact_cache(self.data, torch.full_like(counts, self.length), rows, counts)
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.length + query_length, 0
-
-    def get_seq_length(self) -> int:
-        return self.length
-
-    def get_max_length(self) -> int:
-        return self.capacity
-
-
-class TargetCache(Cache):
-    """One request's cache. `commit` after every pass; what is not committed is overwritten by the next pass."""
-
-    def __init__(self, num_layers: int, capacity: int) -> None:
-        super().__init__(layers=[PreallocatedLayer(capacity) for _ in range(num_layers)])
-
-    @property
-    def length(self) -> int:
-        return self.layers[0].length
-
-    def commit(self, rows: list[int]) -> None:
-        """Keep these rows of the last pass (root first, then the accepted path)."""
-        kept: Tensor | int = len(rows)
-        if rows != list(range(len(rows))):
-            kept = torch.tensor(rows, device=self.layers[0].keys.device)
-        for layer in self.layers:
-            layer.commit(kept)
+    def commit(self, count: int) -> None:
+        """Keep that many rows of the last pass, the first ones, or those that were compacted."""
+        self.length += count

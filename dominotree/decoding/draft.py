@@ -54,12 +54,11 @@ class Drafting:
         all_keys, all_values = (buffer[:, :, :end] for buffer in self.buffers[layer])
         return F.scaled_dot_product_attention(queries, all_keys, all_values, enable_gqa=True)
 
-    def draft(self, root: int) -> Draft:
-        """Draft one block behind `root`, which stands at the context's end."""
+    def draft(self, root: Tensor) -> Draft:
+        """Draft one block behind `root` [1], which stands at the context's end."""
         config = self.drafter.config
-        root_token = torch.tensor([root], device=self.target.device)
-        self.block[0, 0] = self.target.embedding[root]
+        self.block[:, 0] = F.embedding(root, self.target.embedding)
         positions = torch.arange(self.length, self.length + config.block_size, device=self.target.device).unsqueeze(0)
-        z = self.drafter(self.block, positions, self._attend)[0]
         first = 0 if config.shift_label else 1
-        return Draft(z[None, first:], self.target.logits(z[first:]).unsqueeze(0), root_token, self.length)
+        z = self.drafter(self.block, positions, self._attend)[:, first:]
+        return Draft(z, self.target.logits(z), root, self.length)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from dominotree.decoding.cache import TargetCache
+from dominotree.decoding.clock import Clock
 from dominotree.decoding.draft import Draft, Drafting
-from dominotree.decoding.sampling import Sampler
-from dominotree.decoding.verify import verify_input
-from dominotree.drafting.tree import DraftTree, accepted_path
+from dominotree.decoding.sampling import Places, Sampler
+from dominotree.decoding.verify import Accepted, accept, ahead, verify_input
+from dominotree.drafting.tree import DraftTree
 from dominotree.models.drafter import DFlashDrafter
 from dominotree.models.target import Target
 
@@ -59,10 +60,6 @@ class StageTimes:
     verify: float = 0.0
     commit: float = 0.0
 
-    def __add__(self, other: StageTimes) -> StageTimes:
-        pairs = zip(astuple(self), astuple(other), strict=True)
-        return StageTimes(*(mine + theirs for mine, theirs in pairs))
-
 
 @dataclass(frozen=True)
 class Generation:
@@ -98,88 +95,86 @@ class Output:
         return len(self.tokens) - before
 
 
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
-def _row(target: Target, tokens: list[int], first: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens at consecutive positions from `first`, as the tensors [1, n] of a pass."""
-    ids = torch.tensor([tokens], device=target.device)
-    return ids, torch.arange(first, first + len(tokens), device=target.device).unsqueeze(0)
-
-
 @torch.inference_mode()
 def generate_autoregressive(target: Target, prompt: list[int], sampler: Sampler, limits: Limits) -> Generation:
     """One token a pass: the lean loop that every speedup is measured against."""
-    cache = TargetCache(target.config.num_hidden_layers, len(prompt) + limits.max_new_tokens)
-    output, hidden = Output(limits), target.forward(*_row(target, prompt, 0), cache=cache).hidden
-    cache.commit(list(range(len(prompt))))
-    output.extend(sampler.sample(target.logits(hidden[0, -1:]), [len(prompt)]))
-    start, rounds = _now(target.device), []
+    cache, output, clock = TargetCache(target, len(prompt) + limits.max_new_tokens), Output(limits), Clock(target.device)
+    root, _ = _prefill(target, cache, prompt, sampler)
+    output.extend(root.tolist())
+    clock.mark()
     while not output.done:
-        hidden = target.forward(*_row(target, output.tokens[-1:], cache.length), cache=cache).hidden
-        cache.commit([0])
-        output.extend(sampler.sample(target.logits(hidden[0]), [cache.length]))
-        rounds.append(Round(committed=1))
-    seconds = _now(target.device) - start
+        position = torch.full_like(root, cache.length)
+        hidden = target.forward(root.unsqueeze(0), position.unsqueeze(0), cache=cache).hidden
+        cache.commit(1)
+        root = sampler.sample(target.logits(hidden[:, -1]), Places.at(cache.length, target.device))
+        output.extend(root.tolist())
+    clock.mark()
+    (seconds,) = clock.seconds()
+    rounds = [Round(committed=1)] * (len(output.tokens) - 1)
     return Generation(output.tokens, output.stopped_by_eos, seconds, rounds, StageTimes(verify=seconds))
+
+
+def _prefill(target: Target, cache: TargetCache, prompt: list[int], sampler: Sampler) -> tuple[Tensor, Tensor]:
+    """Run the prompt: the first token [1], and the prompt's features [1, n, L_ctx * H]."""
+    tokens = torch.tensor([prompt], device=target.device)
+    first = target.forward(tokens, torch.arange(len(prompt), device=target.device).unsqueeze(0), cache=cache)
+    cache.commit(len(prompt))
+    return sampler.sample(target.logits(first.hidden[:, -1]), Places.at(len(prompt), target.device)), first.features
 
 
 @torch.inference_mode()
 def generate_speculative(
     target: Target, drafter: DFlashDrafter, build: Build, max_nodes: int, prompt: list[int], sampler: Sampler, limits: Limits
 ) -> Generation:
-    """Rounds of draft, build, verify, commit. `build` makes trees of at most `max_nodes` nodes,
-    dead leaves included.
+    """Rounds of draft, build, verify, commit. `build` makes trees of at most `max_nodes` nodes, dead leaves included.
 
     `target` must give the features of the drafter's `target_layer_ids`. With a keyed or greedy sampler the tokens are
     those of `generate_autoregressive`, up to rounding.
     """
     capacity = len(prompt) + limits.max_new_tokens + max_nodes + 1
-    cache = TargetCache(target.config.num_hidden_layers, capacity)
-    drafting = Drafting(drafter, target, capacity)
-    output, first = Output(limits), target.forward(*_row(target, prompt, 0), cache=cache)
-    cache.commit(list(range(len(prompt))))
-    output.extend(sampler.sample(target.logits(first.hidden[0, -1:]), [len(prompt)]))
-    start, rounds, stages, features = _now(target.device), [], StageTimes(), first.features
+    cache, drafting = TargetCache(target, capacity), Drafting(drafter, target, capacity)
+    output, rounds, clock = Output(limits), [], Clock(target.device)
+    depth = drafter.config.num_proposals
+    root, features = _prefill(target, cache, prompt, sampler)
+    output.extend(root.tolist())
+    clock.mark()
     while not output.done:
-        features, round_, times = _speculate(target, drafting, build, cache, sampler, output, features, rounds)
-        rounds.append(round_)
-        stages += times
-    return Generation(output.tokens, output.stopped_by_eos, _now(target.device) - start, rounds, stages)
+        drafting.extend(features)
+        draft = drafting.draft(root)
+        clock.mark()
+        tree = build(draft, rounds)
+        clock.mark()
+        inputs = verify_input(tree, root, cache.length, depth, target.dtype)
+        passed = target.forward(inputs.tokens, inputs.positions, inputs.mask, cache)
+        places = Places(cache.length + 1, ahead(tree)[0], depth + 1)
+        accepted = accept(tree, sampler.sample(target.logits(passed.hidden[0]), places).unsqueeze(0), depth)
+        clock.mark()
+        cache.compact(accepted.rows, accepted.counts)
+        told = _tell(accepted, tree)
+        cache.commit(len(told.rows))
+        root, features = accepted.tokens[:, len(told.rows) - 1], passed.features[:, accepted.rows[0, : len(told.rows)]]
+        committed = output.extend(told.tokens)
+        rounds.append(Round(committed, told.probabilities, tuple(row - 1 for row in told.rows[1:])))
+        clock.mark()
+    seconds = clock.seconds()
+    stages = StageTimes(*(sum(seconds[stage::4]) for stage in range(4)))
+    return Generation(output.tokens, output.stopped_by_eos, sum(seconds), rounds, stages)
 
 
-def _speculate(
-    target: Target,
-    drafting: Drafting,
-    build: Build,
-    cache: TargetCache,
-    sampler: Sampler,
-    output: Output,
-    features: torch.Tensor,
-    rounds: Sequence[Round],
-) -> tuple[torch.Tensor, Round, StageTimes]:
-    """One round. `features` are those of the tokens committed since the last draft; returns the next round's."""
-    t0, root, position = _now(target.device), output.tokens[-1], cache.length
-    drafting.extend(features)
-    draft = drafting.draft(root)
-    t1 = _now(target.device)
-    tree = build(draft, rounds)
-    t2 = _now(target.device)
-    inputs = verify_input(tree, root, position, drafting.drafter.config.num_proposals, target.dtype)
-    passed = target.forward(inputs.tokens, inputs.positions, inputs.mask, cache)
-    next_positions = [position + 1, *(position + 2 + depth for depth in tree.depths[0].tolist())]
-    sampled = sampler.sample(target.logits(passed.hidden[0]), next_positions)
-    t3 = _now(target.device)
-    valid = tree.valid[0].tolist()
-    path = accepted_path(tree.tokens[0].tolist(), tree.parents[0].tolist(), valid, sampled)
-    rows = [0, *(node + 1 for node in path)]
-    cache.commit(rows)
-    # An accepted node's token is what its parent sampled; the last is the bonus.
-    committed = output.extend([sampled[row] for row in rows])
-    probabilities = tuple(tree.log_probs[0].exp().tolist()[: sum(valid)])
-    features = passed.features[:, rows]
-    t4 = _now(target.device)
-    return features, Round(committed, probabilities, tuple(path)), StageTimes(t1 - t0, t2 - t1, t3 - t2, t4 - t3)
+@dataclass(frozen=True)
+class Told:
+    """What the host learns of a round: accepted rows, root first, the tokens after them, and the nodes' path probabilities."""
+
+    rows: list[int]
+    tokens: list[int]
+    probabilities: tuple[float, ...]
+
+
+def _tell(accepted: Accepted, tree: DraftTree) -> Told:
+    """A round's one read from the device: everything in a row of float64, which holds any token exactly."""
+    counts = torch.stack((accepted.counts, tree.valid.sum(dim=1)), dim=1)
+    parts = (counts, accepted.rows, accepted.tokens, tree.log_probs.exp())
+    told = torch.cat([part.double() for part in parts], dim=1)[0].tolist()
+    (count, nodes), width = (int(number) for number in told[:2]), accepted.rows.shape[1]
+    rows, tokens = ([int(number) for number in told[start : start + count]] for start in (2, 2 + width))
+    return Told(rows, tokens, tuple(told[2 + 2 * width :][:nodes]))

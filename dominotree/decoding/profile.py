@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from dominotree.decoding.cache import TargetCache
 from dominotree.decoding.draft import Drafting
@@ -55,26 +56,30 @@ def _star(nodes: int, device: torch.device) -> DraftTree:
 
 
 def _cache_with(target: Target, context: int, capacity: int) -> TargetCache:
-    cache = TargetCache(target.config.num_hidden_layers, capacity)
+    cache = TargetCache(target, capacity)
     if context:
         tokens = torch.zeros(1, context, dtype=torch.int64, device=target.device)
         target.forward(tokens, torch.arange(context, device=target.device).unsqueeze(0), cache=cache)
-        cache.commit(list(range(context)))
+        cache.commit(context)
     return cache
 
 
+def _root(target: Target) -> Tensor:
+    return torch.zeros(1, dtype=torch.int64, device=target.device)
+
+
 def _time_verify(target: Target, nodes: int, cache: TargetCache, plan: ProfilePlan) -> float:
-    tree = _star(nodes, target.device)
+    tree, root = _star(nodes, target.device), _root(target)
 
     def verify() -> None:
-        inputs = verify_input(tree, 0, cache.length, 1, target.dtype)
+        inputs = verify_input(tree, root, cache.length, 1, target.dtype)
         target.logits(target.forward(inputs.tokens, inputs.positions, inputs.mask, cache).hidden[0]).argmax(-1)
 
     return _median_ms(verify, plan, target.device)
 
 
 def _time_draft(target: Target, drafter: DFlashDrafter, plan: ProfilePlan) -> float:
-    drafting = Drafting(drafter, target, DRAFT_CONTEXT + ACCEPTED)
+    drafting, root = Drafting(drafter, target, DRAFT_CONTEXT + ACCEPTED), _root(target)
     width = len(drafter.config.target_layer_ids) * drafter.config.hidden_size
     drafting.extend(torch.zeros(1, DRAFT_CONTEXT, width, dtype=target.dtype, device=target.device))
     fresh = torch.zeros(1, ACCEPTED, width, dtype=target.dtype, device=target.device)
@@ -82,7 +87,7 @@ def _time_draft(target: Target, drafter: DFlashDrafter, plan: ProfilePlan) -> fl
     def draft() -> None:
         drafting.length = DRAFT_CONTEXT
         drafting.extend(fresh)
-        drafting.draft(0)
+        drafting.draft(root)
 
     return _median_ms(draft, plan, target.device)
 

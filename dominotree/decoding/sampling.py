@@ -9,6 +9,7 @@ with harnesses that have no such key.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -17,22 +18,41 @@ from torch import Tensor
 _MASK = 0xFFFFFFFF
 
 
-class Sampler(Protocol):
-    def scores(self, logits: Tensor, positions: list[int]) -> Tensor:
-        """logits [n, V] of tokens that will stand at these absolute positions -> what is compared to choose, [n, V]."""
+@dataclass(frozen=True)
+class Places:
+    """Where n tokens will stand: at absolute positions `first` + `ahead` [n], of which none reaches `first` + `span`.
 
-    def sample(self, logits: Tensor, positions: list[int]) -> list[int]:
-        """The n tokens."""
+    The host knows the two numbers; `ahead` it need not read.
+    """
+
+    first: int
+    ahead: Tensor
+    span: int
+
+    @classmethod
+    def at(cls, position: int, device: torch.device) -> Places:
+        """The place of one token."""
+        return cls(position, torch.zeros(1, dtype=torch.int64, device=device), 1)
+
+
+class Sampler(Protocol):
+    """Waits for nothing on a GPU."""
+
+    def scores(self, logits: Tensor, places: Places) -> Tensor:
+        """logits [n, V] of the tokens at these places -> what is compared to choose, [n, V]."""
+
+    def sample(self, logits: Tensor, places: Places) -> Tensor:
+        """The tokens [n]."""
 
 
 class GreedySampler:
     """Temperature 0."""
 
-    def scores(self, logits: Tensor, positions: list[int]) -> Tensor:
+    def scores(self, logits: Tensor, places: Places) -> Tensor:
         return logits
 
-    def sample(self, logits: Tensor, positions: list[int]) -> list[int]:
-        return logits.argmax(-1).tolist()
+    def sample(self, logits: Tensor, places: Places) -> Tensor:
+        return logits.argmax(-1)
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -60,23 +80,26 @@ class KeyedSampler:
 
     def __init__(self, seed: int, prompt: str, temperature: float) -> None:
         self.seed, self.prompt, self.temperature = seed, prompt, temperature
-        self.noise: dict[int, Tensor] = {}
+        self.held: list[int] = []  # the position whose noise each row of `noise` [span, V] is
 
-    def _row(self, position: int, like: Tensor) -> Tensor:
-        if position not in self.noise:
-            self.noise[position] = keyed_gumbel(self.seed, self.prompt, position, like.shape[-1], like.device)
-        return self.noise[position]
+    def _fill(self, places: Places, like: Tensor) -> None:
+        """Rounds look ahead, so a row is kept, at its position modulo the span, until a later one takes its place."""
+        if len(self.held) != places.span:
+            self.held = [-1] * places.span
+            self.noise = torch.empty(places.span, like.shape[-1], device=like.device)
+        for position in range(places.first, places.first + places.span):
+            row = position % places.span
+            if self.held[row] != position:
+                self.held[row] = position
+                self.noise[row] = keyed_gumbel(self.seed, self.prompt, position, like.shape[-1], like.device)
 
-    def scores(self, logits: Tensor, positions: list[int]) -> Tensor:
-        # Rounds look ahead, so rows are kept for the next round; those before the first position are over.
-        self.noise = {position: row for position, row in self.noise.items() if position >= positions[0]}
-        distinct = sorted(set(positions))
-        noise = torch.stack([self._row(position, logits) for position in distinct])
-        places = torch.tensor([distinct.index(position) for position in positions], device=logits.device)
-        return logits.float() / self.temperature + noise[places]
+    def scores(self, logits: Tensor, places: Places) -> Tensor:
+        self._fill(places, logits)
+        noise = self.noise[(places.first + places.ahead) % places.span]
+        return torch.add(noise, logits, alpha=1 / self.temperature)
 
-    def sample(self, logits: Tensor, positions: list[int]) -> list[int]:
-        return self.scores(logits, positions).argmax(-1).tolist()
+    def sample(self, logits: Tensor, places: Places) -> Tensor:
+        return self.scores(logits, places).argmax(-1)
 
 
 class MultinomialSampler:
@@ -87,12 +110,14 @@ class MultinomialSampler:
         self.generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
         self.temperature = temperature
 
-    def scores(self, logits: Tensor, positions: list[int]) -> Tensor:
+    def scores(self, logits: Tensor, places: Places) -> Tensor:
         return logits.float() / self.temperature
 
-    def sample(self, logits: Tensor, positions: list[int]) -> list[int]:
-        probabilities = self.scores(logits, positions).softmax(-1)
-        return torch.multinomial(probabilities, 1, generator=self.generator).squeeze(1).tolist()
+    def sample(self, logits: Tensor, places: Places) -> Tensor:
+        # The largest of the logits plus Gumbel noise; torch.multinomial would read its sum back first.
+        scores = self.scores(logits, places)
+        noise = torch.empty_like(scores).exponential_(generator=self.generator).log_()
+        return (scores - noise).argmax(-1)
 
 
 def make_sampler(kind: str, seed: int, prompt: str, temperature: float, device: torch.device) -> Sampler:

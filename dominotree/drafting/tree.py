@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -32,18 +31,3 @@ class DraftTree:
         """The tree of the first `nodes` nodes, which is one because parents come first."""
         parts = (self.tokens, self.parents, self.depths, self.log_probs, self.valid)
         return DraftTree(*(part[:, :nodes] for part in parts))
-
-
-def accepted_path(tokens: Sequence[int], parents: Sequence[int], valid: Sequence[bool], sampled: Sequence[int]) -> list[int]:
-    """The nodes of one request, root to leaf, whose tokens are the ones that the target sampled at their parents.
-
-    sampled: N + 1 tokens, the target's choice after the root and after each node. The token sampled after the last
-    node of the path is the bonus.
-    """
-    path: list[int] = []
-    current = -1
-    for node, parent in enumerate(parents):
-        if valid[node] and parent == current and tokens[node] == sampled[current + 1]:
-            path.append(node)
-            current = node
-    return path

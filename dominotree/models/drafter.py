@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from dominotree.models.projection import Projection, freeze_linears
 
 DrafterKind = Literal["dflash", "domino"]
 
@@ -151,6 +153,12 @@ class DFlashDrafter(nn.Module):
         self.fc = nn.Linear(len(config.target_layer_ids) * config.hidden_size, config.hidden_size, bias=False)
         self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def freeze(self) -> Self:
+        """Lay the backbone's weights out for decoding; it can't be trained or saved any more."""
+        freeze_linears(self.layers)
+        self.fc = Projection(self.fc.weight)
+        return self
 
     def _rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         return rotary(positions, self.config.head_dim, self.config.rope_theta)

@@ -64,6 +64,11 @@ class Target:
         return self.model.get_input_embeddings().weight
 
     @property
+    def lm_head(self) -> Tensor:
+        """Output rows [V, H]."""
+        return self.model.get_output_embeddings().weight
+
+    @property
     def cache_shape(self) -> tuple[int, int, int]:
         """Layers, key/value heads and their width."""
         config = self.config
@@ -79,7 +84,11 @@ class Target:
 
 
 def _network(model: Any) -> Network:
-    """Our own forward pass, or transformers' for a model that it is not made for."""
+    """Our own forward pass, or transformers' for a model that it is not made for; `UserError` where neither sees a tree right."""
+    config = model.config
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds - {"full_attention"} or (not hasattr(config, "layer_types") and getattr(config, "sliding_window", None)):
+        raise UserError(f"{type(model).__name__}: layers with sliding windows or of other kinds cannot verify a tree")
     if reason := why_not(model):
         report(f"target: {reason}; it runs through transformers' own forward pass, which is slower")
         return ForeignTransformer(model)

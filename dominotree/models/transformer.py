@@ -51,8 +51,6 @@ def why_not(model: Any) -> str | None:
     rope = config.rope_parameters["rope_type"]
     if rope not in ROPE_TYPES:
         return f"its rotary embedding is of type {rope}"
-    if set(getattr(config, "layer_types", None) or ()) - {"full_attention"}:
-        return "some of its layers have sliding windows"
     linears = [module for name, module in model.model.named_modules() if name.endswith("_proj")]
     if any(type(linear) is not nn.Linear for linear in linears):
         return "its weights are quantised"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest, pearsonr
 
 from dominotree.decoding.engine import Limits, generate_autoregressive
-from dominotree.decoding.sampling import keyed_gumbel, make_sampler
+from dominotree.decoding.sampling import Places, keyed_gumbel, make_sampler
 from tests.decoding.test_lossless import prompt_of, speculate
 from tests.tiny import VOCAB, tiny_target
 
@@ -77,16 +77,26 @@ def test_keyed_noise_depends_on_its_key_alone(seed, prompt, position):
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
 def test_keyed_sampler_gives_a_position_its_token_in_any_company(temperature):
     logits = torch.randn(6, VOCAB, generator=torch.Generator().manual_seed(0))
-    positions = [4, 5, 5, 6, 7, 7]
-    together = make_sampler("keyed", 1, "p", temperature, CPU).sample(logits, positions)
+    ahead = [0, 1, 1, 2, 3, 3]
+    together = make_sampler("keyed", 1, "p", temperature, CPU).sample(logits, Places(4, torch.tensor(ahead), 5))
     apart = [
-        make_sampler("keyed", 1, "p", temperature, CPU).sample(row[None], [at])[0]
-        for row, at in zip(logits, positions, strict=True)
+        make_sampler("keyed", 1, "p", temperature, CPU).sample(row[None], Places.at(4 + at, CPU)).item()
+        for row, at in zip(logits, ahead, strict=True)
     ]
-    assert together == apart
+    assert together.tolist() == apart
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=12), st.integers(4, 7))
+def test_keyed_sampler_draws_the_same_however_rounds_advance(steps, span):
+    """Noise is kept for rounds to come, so what a round draws could hang on the rounds before."""
+    kept, logits = make_sampler("keyed", 1, "p", 1.0, CPU), torch.zeros(span, VOCAB)
+    for first in itertools.accumulate(steps):
+        places = Places(first, torch.arange(span), span)
+        assert torch.equal(kept.scores(logits, places), make_sampler("keyed", 1, "p", 1.0, CPU).scores(logits, places))
 
 
 @pytest.mark.parametrize("kind", ["keyed", "multinomial"])
 def test_temperature_zero_is_greedy(kind):
     logits = torch.randn(3, VOCAB)
-    assert make_sampler(kind, 1, "p", 0.0, CPU).sample(logits, [1, 2, 3]) == logits.argmax(-1).tolist()
+    tokens = make_sampler(kind, 1, "p", 0.0, CPU).sample(logits, Places(1, torch.arange(3), 3))
+    assert torch.equal(tokens, logits.argmax(-1))

@@ -25,16 +25,16 @@ ROOT = 12
 
 
 def prefilled(target, capacity=40):
-    cache = TargetCache(LAYERS, capacity)
+    cache = TargetCache(target, capacity)
     with torch.inference_mode():
         target.forward(torch.tensor([PROMPT]), torch.arange(len(PROMPT))[None], cache=cache)
-    cache.commit(list(range(len(PROMPT))))
+    cache.commit(len(PROMPT))
     return cache
 
 
 @torch.inference_mode()
 def verify(target, tree, cache):
-    inputs = verify_input(tree, ROOT, cache.length, 3, torch.float32)
+    inputs = verify_input(tree, torch.tensor([ROOT]), cache.length, 3, torch.float32)
     output = target.forward(inputs.tokens, inputs.positions, inputs.mask, cache)
     return target.logits(output.hidden[0]), output.features[0]
 
@@ -83,17 +83,17 @@ def test_features_are_taken_at_layer_plus_one():
 def test_commit_keeps_the_accepted_path_and_touches_only_the_tail():
     target = tiny_target(3)
     cache = prefilled(target)
-    committed = [layer.keys[:, :, : cache.length].clone() for layer in cache.layers]
+    committed = cache.data[..., : cache.length, :].clone()
     verify(target, TREE, cache)
-    cache.commit([0, 1, 3, 5])  # root, then nodes 0, 2, 4: tokens 4, 8, 10
+    cache.compact(torch.tensor([[0, 1, 3, 5, 5]]), torch.tensor([4]))  # root, then nodes 0, 2, 4: tokens 4, 8, 10
+    cache.commit(4)
     assert cache.length == len(PROMPT) + 4
-    reference = TargetCache(LAYERS, 40)
+    reference = TargetCache(target, 40)
     tokens = [*PROMPT, ROOT, 4, 8, 10]
     target.forward(torch.tensor([tokens]), torch.arange(len(tokens))[None], cache=reference)
-    for layer, before, expected in zip(cache.layers, committed, reference.layers, strict=True):
-        assert torch.equal(layer.keys[:, :, : len(PROMPT)], before)
-        torch.testing.assert_close(layer.keys[:, :, : len(tokens)], expected.keys[:, :, : len(tokens)], atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(layer.values[:, :, : len(tokens)], expected.values[:, :, : len(tokens)], atol=1e-4, rtol=1e-4)
+    assert torch.equal(cache.data[..., : len(PROMPT), :], committed)
+    got, expected = (one.data[..., : len(tokens), :] for one in (cache, reference))
+    torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["dflash", "domino"])
@@ -105,10 +105,10 @@ def test_draft_cache_equals_drafting_anew(kind):
     pieces = Drafting(drafter, target, 30)
     for start, end in [(0, 6), (6, 7), (7, 9)]:
         pieces.extend(features[None, start:end])
-        last = pieces.draft(ROOT)
+        last = pieces.draft(torch.tensor([ROOT]))
     whole = Drafting(drafter, target, 30)
     whole.extend(features[None])
-    once = whole.draft(ROOT)
+    once = whole.draft(torch.tensor([ROOT]))
     assert last.position == once.position == 9
     torch.testing.assert_close(last.z, once.z, atol=1e-5, rtol=1e-5)
     assert last.z.shape[1] == drafter.config.num_proposals
@@ -119,7 +119,7 @@ def test_slot_zero_is_the_roots_embedding():
     target, drafter = tiny_target(5), tiny_drafter("domino")
     drafting = Drafting(drafter, target, 30)
     drafting.extend(alone(target, PROMPT)[1][None])
-    first, second = drafting.draft(1).z, drafting.draft(2).z
+    first, second = (drafting.draft(torch.tensor([root])).z for root in (1, 2))
     assert not torch.allclose(first, second)
     assert torch.equal(drafting.block[0, 0], target.embedding[2])
     assert torch.equal(drafting.block[0, 1:], target.embedding[drafter.config.mask_token_id].expand(5, -1))

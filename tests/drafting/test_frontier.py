@@ -10,7 +10,7 @@ import torch
 from dominotree.drafting.frontier import build_trees, most_nodes
 from dominotree.drafting.heap import build_tree
 from dominotree.drafting.scorers import ConditionalScorer, InputTable, TableScorer, marginal_scorer, static_scorer
-from dominotree.drafting.tree import accepted_path
+from tests.paths import accepted_path
 from tests.tiny import VOCAB, tiny_drafter
 
 # In double precision a batch rounds no sum differently enough from a single request to change an order.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dominotree.decoding.verify import verify_input
-from dominotree.drafting.tree import DraftTree, accepted_path
+from dominotree.decoding.verify import accept, verify_input
+from dominotree.drafting.tree import DraftTree
+from tests.paths import accepted_path
 
 
 @st.composite
@@ -40,7 +43,12 @@ def with_dead_leaves(tree, count):
 
 
 def path_of(tree, sampled):
-    return accepted_path(*(part[0].tolist() for part in (tree.tokens, tree.parents, tree.valid)), sampled)
+    """What the target accepts of the nodes, and what it adds: its choice after the last of them."""
+    accepted = accept(tree, torch.tensor([sampled]), max_depth=24)
+    count = int(accepted.counts)
+    assert accepted.rows[0, 0] == 0, "the root comes first"
+    assert accepted.tokens[0, :count].tolist() == [sampled[row] for row in accepted.rows[0, :count].tolist()]
+    return [row - 1 for row in accepted.rows[0, 1:count].tolist()]
 
 
 def ancestors(tree, node):
@@ -52,7 +60,7 @@ def ancestors(tree, node):
 
 @given(trees(), st.integers(0, 9))
 def test_layout(tree, position):
-    inputs = verify_input(tree, root=3, position=position, max_depth=24, dtype=torch.float32)
+    inputs = verify_input(tree, root=torch.tensor([3]), position=position, max_depth=24, dtype=torch.float32)
     assert inputs.tokens[0].tolist() == [3, *tree.tokens[0].tolist()]
     assert inputs.positions[0].tolist() == [position, *(position + 1 + d for d in tree.depths[0].tolist())]
     seen = inputs.mask[0, 0] == 0
@@ -64,15 +72,31 @@ def test_layout(tree, position):
 
 @given(trees(), st.randoms(use_true_random=False))
 def test_accepted_path_follows_the_samples(tree, random):
-    tokens, parents = tree.tokens[0].tolist(), tree.parents[0].tolist()
-    sampled = [random.randrange(5) for _ in range(tree.num_nodes + 1)]
-    path = path_of(tree, sampled)
-    parent = -1
-    for node in path:
-        assert parents[node] == parent and tokens[node] == sampled[parent + 1]
-        parent = node
-    children = {token for token, above in zip(tokens, parents, strict=True) if above == parent}
-    assert sampled[parent + 1] not in children, "the path goes on as long as a child was sampled"
+    sampled = [random.randrange(3) for _ in range(tree.num_nodes + 1)]
+    assert path_of(tree, sampled) == accepted_path(
+        tree.tokens[0].tolist(), tree.parents[0].tolist(), tree.valid[0].tolist(), sampled
+    )
+
+
+@given(trees(), st.randoms(use_true_random=False))
+def test_a_whole_path_is_accepted(tree, random):
+    """However deep: the target samples just what leads to one node."""
+    node, sampled = random.randrange(tree.num_nodes), [9] * (tree.num_nodes + 1)
+    for one in ancestors(tree, node):
+        sampled[int(tree.parents[0, one]) + 1] = int(tree.tokens[0, one])
+    assert path_of(tree, sampled) == sorted(ancestors(tree, node))
+
+
+@given(st.lists(trees(), min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_requests_are_accepted_apart(alone, random):
+    """Several trees in one call, filled up to one size, give what each gives."""
+    nodes = max(tree.num_nodes for tree in alone)
+    filled = [with_dead_leaves(tree, nodes - tree.num_nodes) for tree in alone]
+    together = DraftTree(*(torch.cat([getattr(tree, field.name) for tree in filled]) for field in fields(DraftTree)))
+    sampled = [[random.randrange(3) for _ in range(nodes + 1)] for _ in alone]
+    accepted = accept(together, torch.tensor(sampled), max_depth=24)
+    for tree, draws, rows, count in zip(alone, sampled, accepted.rows.tolist(), accepted.counts.tolist(), strict=True):
+        assert [row - 1 for row in rows[1:count]] == path_of(tree, draws[: tree.num_nodes + 1])
 
 
 @given(trees(), st.integers(1, 5), st.randoms(use_true_random=False))

@@ -266,7 +266,7 @@ def test_rounds_with_the_draft_cache(tmp_path: Path, kind: str, prefix: str) -> 
     drafting, committed = Drafting(drafter, target, 64), torch.zeros(0, 2 * 32, dtype=torch.float64)
     for features, root in rounds_of(target, 2 * 32):
         drafting.extend(features)
-        draft = drafting.draft(root)
+        draft = drafting.draft(torch.tensor([root]))
         committed = torch.cat((committed, features[0].double()))
         z = plain_draft(weights, config, committed, embedding[[root] + [mask] * (config["block_size"] - 1)])
         proposals = z if kind == "domino" else z[1:]  # a DFlash slot predicts its own position, and slot 0 is the root
