@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
@@ -37,6 +38,29 @@ def atomic_write(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def hold(path: Path, what: str) -> TextIO:
+    """Hold the lock file at `path` until it is closed or the process ends, however it ends.
+
+    Raises `UserError` if another process holds it, saying that it is at `what`, or if the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a+", encoding="ascii")
+    except OSError as error:
+        raise UserError(f"{path}: not written ({error.strerror}); choose another folder") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read()
+        lock.close()
+        raise UserError(f"{path}: another process is {what} ({holder}); wait for it or end it") from None
+    lock.truncate(0)
+    lock.write(f"process {os.getpid()}")
+    lock.flush()
+    return lock
 
 
 def cached(kind: type[T], folder: Path, key: dict[str, Any], make: Callable[[], T]) -> T:

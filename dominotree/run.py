@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -13,8 +12,8 @@ import pandas as pd
 from dominotree.compose import runs_from_command_line
 from dominotree.config import RunConfig
 from dominotree.errors import exit_on_user_error
+from dominotree.journal import measured_by
 from dominotree.paths import record_file
-from dominotree.provenance import git_commit, versions
 from dominotree.records import read_metadata, write_records
 from dominotree.tracking import track_run
 
@@ -22,31 +21,27 @@ from dominotree.tracking import track_run
 def measure_run(config: RunConfig) -> None:
     """Measure a run, write a record file and a W&B run for each arm, and print what came out.
 
-    The journal goes when all records are written; until then a run that was cut short goes on where it stopped.
+    A run that was cut short goes on where it stopped, and record files that were lost are made from the journal again.
     """
     # These need torch, so only once the configuration is known to be right.
-    from dominotree.hardware import describe_hardware
-    from dominotree.loading import resolve_device
     from dominotree.measure import measure
     from dominotree.models.target import ATTENTION
 
-    journal = config.folder / "journals" / f"{config.point.replace(' ', '-')}-{config.digest}.jsonl"
-    start = time.monotonic()
+    point = config.point.replace(" ", "-")
+    journal = config.folder / "journals" / f"{point}-{config.digest}.jsonl"
     records = measure(config, journal)
     metadata = {
         "config": asdict(config),
         "digest": config.digest,
         "attention": ATTENTION,
         "dtype": config.model.dtype,
-        "git_commit": git_commit(),
-        "hardware": describe_hardware(resolve_device(config.engine.device)),
-        "seconds": time.monotonic() - start,
-        "versions": versions(),
+        **measured_by(journal),
     }
     paths = [write_arm(config, rows, metadata) for _, rows in records.groupby("arm", sort=False)]
     for stale in set(paths[0].parent.glob("*.parquet")) - set(paths):
         stale.unlink()  # an arm of an earlier run: only arms of one run are compared
-    journal.unlink(missing_ok=True)
+    for superseded in set(journal.parent.glob(f"{point}-{'?' * len(config.digest)}.jsonl")) - {journal}:
+        superseded.unlink()  # of the same run under an earlier configuration or earlier sources
     print(f"\n{config.label}\n{summary(records).to_string()}\nrecords: {paths[0].parent}{_grid_left(config)}\n", flush=True)
 
 

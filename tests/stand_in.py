@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
-    import torch
 
     from dominotree.config import RunConfig
 
 SITECUSTOMIZE = "from tests.stand_in import install\n\ninstall()\n"
 LOG = "STAND_IN_LOG"
 """The environment's name of a file that gets a line for each conversation measured."""
+ORIGIN = {"git_commit": None, "hardware": {"cpu": "Some CPU", "cores": 2, "threads": 2}, "versions": {"torch": "1"}}
 PAUSE = "STAND_IN_PAUSE"
 """The environment's name of a file: while it exists, measuring stops after the second conversation."""
 
@@ -41,7 +41,7 @@ def measure(config: RunConfig, journal_path: Path) -> pd.DataFrame:
     from tests.synthetic import record
 
     arms = [arm.label for arm in config.arms]
-    with Journal.open(journal_path, config.digest, arms) as journal:
+    with Journal.open(journal_path, config.digest, arms, ORIGIN) as journal:
         for number in range(4):
             conversation = f"{config.dataset.name}-{number:02d}"
             if conversation in journal.done:

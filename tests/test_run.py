@@ -38,7 +38,7 @@ def test_a_run_leaves_a_file_and_a_tracked_run_an_arm(tmp_path, capsys):
         path.name.rpartition("-")[2] for path in tmp_path.glob("results/wandb/offline-run-*")
     }
     assert about[0]["config"]["temperature"] == 0.5 and about[0]["versions"]["torch"] and about[0]["hardware"]["cores"]
-    assert list(config.folder.glob("journals/*.jsonl")) == []
+    assert [path.name for path in config.folder.glob("journals/*.jsonl")] == [f"chat-t0.5-{config.digest}.jsonl"]
     printed = capsys.readouterr().out
     assert all(word in printed for word in ("adhoc chat t0.5", "dominotree@32", "speedup", "tau", str(folder)))
 
@@ -109,4 +109,14 @@ def test_records_that_cannot_be_written_leave_the_journal(monkeypatch):
             entry.measure_run(config)
     assert journal.is_file()
     entry.measure_run(config)
-    assert not journal.exists()
+    assert len(list(config.records.rglob("*.parquet"))) == 2
+
+
+def test_the_journal_of_earlier_sources_goes_when_the_run_is_complete(tmp_path):
+    config = compose_run(["arms=[ar,domino]", "tracking=disabled"])
+    folder = config.folder / "journals"
+    folder.mkdir(parents=True)
+    earlier, other = folder / f"math-t0-{'0' * 16}.jsonl", folder / f"math-t0.5-{'0' * 16}.jsonl"
+    earlier.touch(), other.touch()
+    entry.measure_run(config)
+    assert sorted(folder.glob("*.jsonl")) == sorted([folder / f"math-t0-{config.digest}.jsonl", other])
