@@ -18,7 +18,6 @@ from dominotree.config import RunConfig
 from dominotree.decoding.engine import Generation, Limits, Round
 from dominotree.decoding.sampling import Places, Sampler
 from dominotree.hardware import describe_hardware
-from dominotree.hardware import describe_hardware
 from dominotree.journal import Journal
 from dominotree.loading import (
     Decoder,
@@ -35,7 +34,6 @@ from dominotree.models.target import Target, load_tokenizer
 from dominotree.progress import Progress
 from dominotree.prompts import Conversation, load_dataset
 from dominotree.prompts.rendering import prompt_sha, render
-from dominotree.provenance import git_commit, versions
 from dominotree.provenance import git_commit, versions
 from dominotree.records import validate
 
