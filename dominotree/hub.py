@@ -53,3 +53,16 @@ def resolve(repo: str, revision: str, kind: Kind = "model") -> str:
 def commit_of(folder: Path) -> str | None:
     """The commit of a folder that `fetch` gave; None for any other folder."""
     return folder.name if folder.parent.name == "snapshots" else None
+
+
+def cache_folder() -> Path:
+    """Where downloads from the Hub are kept."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def cached_bytes(repo: str, kind: Kind = "model") -> int:
+    """How much of a repository is in the cache, of whatever commits."""
+    blobs = cache_folder() / f"{kind}s--{repo.replace('/', '--')}" / "blobs"
+    return sum(path.stat().st_size for path in blobs.iterdir()) if blobs.is_dir() else 0

@@ -5,7 +5,9 @@ import sys
 
 from dominotree.compose import compose_drafters, study_from_snakemake
 from dominotree.errors import UserError
+from dominotree.files import hold
 from dominotree.models.gguf import DEMO, demo_target_dir
+from dominotree.needs import header
 from dominotree.paths import ASSETS, cache_dir
 from dominotree.provenance import DOCUMENT_SOURCES, NUMBER_SOURCES, TABLE_SOURCES, TRAINING_SOURCES, source_digest
 from dominotree.reporting.catalogue import TABLES, check_arms, tables_of
@@ -17,6 +19,10 @@ try:
     STUDY = study_from_snakemake(config)
 except UserError as error:
     sys.exit(f"error: {error}")
+
+if workflow.is_main_process:  # not in the processes that it starts
+    for line in header(STUDY):
+        print(line, file=sys.stderr)
 
 FOLDER = STUDY.folder
 RUNS = {(run.grid, run.dataset.name, f"{run.temperature:g}"): run for run in STUDY.runs}
@@ -30,6 +36,14 @@ wildcard_constraints:
     kind="domino|dflash",
     table="|".join(TABLES),
     temperature="[0-9.e+-]+",
+
+
+def hold_study():
+    """Keep any other Snakemake away from this study until this one ends, however it ends; one line if another is there."""
+    try:
+        globals()["HELD"] = hold(FOLDER / "study.lock", f"at work on study {STUDY.name}")
+    except UserError as error:
+        sys.exit(f"error: {error}")
 
 
 def record_files(grid, dataset, temperature):
