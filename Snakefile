@@ -18,6 +18,10 @@ include: "workflow/rules/tables.smk"
 include: "workflow/rules/drafters.smk"
 
 
+onstart:
+    hold_study()
+
+
 for TABLE in TABLES:
 
     rule:
