@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -28,6 +30,24 @@ def describe_hardware(device: torch.device) -> dict[str, str | int]:
     if device.type == "cuda":
         described["gpu"] = torch.cuda.get_device_name(device)
     return described
+
+
+CLOCKS = {"gpu_clock_mhz": "clocks.sm", "gpu_max_clock_mhz": "clocks.max.sm"}
+
+
+def gpu_clocks(device: torch.device) -> dict[str, int]:
+    """The GPU's clock at this moment and its highest, in MHz, which are equal where it is pinned at that; as far as nvidia-smi says.
+
+    Apart from `describe_hardware`, by which a machine is known again: a clock that is not pinned is never the same.
+    """
+    if device.type != "cuda" or not shutil.which("nvidia-smi"):
+        return {}
+    uuid = str(torch.cuda.get_device_properties(device).uuid).removeprefix("GPU-")
+    query = ["nvidia-smi", f"--id=GPU-{uuid}", f"--query-gpu={','.join(CLOCKS.values())}", "--format=csv,noheader,nounits"]
+    answer = subprocess.run(query, capture_output=True, text=True)
+    numbers = answer.stdout.strip().split(",")
+    known = answer.returncode == 0 and len(numbers) == len(CLOCKS)
+    return {name: int(x) for name, x in zip(CLOCKS, numbers, strict=True) if x.strip().isdigit()} if known else {}
 
 
 def free_memory(device: torch.device) -> int:
