@@ -20,7 +20,7 @@ from dominotree.errors import UserError
 from dominotree.hub import MAIN, fetch
 from dominotree.paths import ASSETS, record_file
 from dominotree.prompts import DATASETS, HubSource
-from dominotree.provenance import MEASURE_SOURCES, digest, source_digest
+from dominotree.provenance import MEASURE_SOURCES, digest, source_digests
 from dominotree.spelling import hint
 
 T = TypeVar("T")
@@ -208,11 +208,20 @@ class RunConfig:
         return json.dumps(values, sort_keys=True)
 
     @cached_property
+    def digests(self) -> dict[str, str]:
+        """Of all that decides this run's numbers, a digest after its name: configuration, sources, drafter weights."""
+        configuration = hashlib.sha256(self._measured().encode()).hexdigest()[:16]
+        weights = {
+            f"{kind}_drafter": f"{name} {digest((folder,))}"
+            for kind, name in sorted(self.model.drafters.items())
+            if name and (folder := local_drafter(name))
+        }
+        return {"configuration": f"configuration {configuration}"} | source_digests(MEASURE_SOURCES) | weights
+
+    @cached_property
     def digest(self) -> str:
-        """Of all that decides this run's numbers: configuration, sources, drafter weights."""
-        weights = [local_drafter(name) for _, name in sorted(self.model.drafters.items()) if name]
-        parts = (self._measured(), source_digest(MEASURE_SOURCES), *(digest((folder,)) for folder in weights if folder))
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+        """Of all of them."""
+        return hashlib.sha256("\0".join(self.digests.values()).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -60,9 +60,9 @@ def digest(paths: Sequence[Path]) -> str:
     return found.hexdigest()[:16]
 
 
-def source_digest(names: Sequence[str]) -> str:
-    """`digest` of modules and rooms of this package."""
-    return digest(tuple(PACKAGE / name for name in names))
+def source_digests(names: Sequence[str]) -> dict[str, str]:
+    """The digest of each module or room of this package, after its name, as Snakemake gives it for the reason of a rerun."""
+    return {name.removesuffix(".py").replace("/", "_").replace(".", "_"): f"{name} {digest((PACKAGE / name,))}" for name in names}
 
 
 def versions() -> dict[str, str]:

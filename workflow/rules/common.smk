@@ -10,7 +10,7 @@ from dominotree.files import hold
 from dominotree.models.gguf import DEMO, demo_target_dir
 from dominotree.needs import header
 from dominotree.paths import ASSETS, cache_dir
-from dominotree.provenance import DOCUMENT_SOURCES, NUMBER_SOURCES, TABLE_SOURCES, TRAINING_SOURCES, source_digest
+from dominotree.provenance import DOCUMENT_SOURCES, NUMBER_SOURCES, TABLE_SOURCES, TRAINING_SOURCES, source_digests
 from dominotree.reporting.catalogue import TABLES, check_arms, tables_of
 from dominotree.reporting.document import NO_LATEX, has_latex
 

@@ -13,8 +13,8 @@ rule corpus:
         ENVIRONMENT
     threads: workflow.cores
     params:
+        **source_digests(TRAINING_SOURCES),
         settings=lambda wildcards: compose_drafters([]).corpus,
-        digest=source_digest(TRAINING_SOURCES),
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.training corpus output={output}"
 
@@ -30,9 +30,9 @@ rule train_domino:
         ENVIRONMENT
     threads: workflow.cores
     params:
+        **source_digests(TRAINING_SOURCES),
         folder=TRAINED / "domino",
         settings=lambda wildcards: compose_drafters(["training=domino"]).training,
-        digest=source_digest(TRAINING_SOURCES),
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.training train training=domino output={params.folder}"
         " 'conversations=[{input.corpus}]'"
@@ -50,10 +50,10 @@ rule train_dflash:
         ENVIRONMENT
     threads: workflow.cores
     params:
+        **source_digests(TRAINING_SOURCES),
         folder=TRAINED / "dflash",
         start=TRAINED / "domino",
         settings=lambda wildcards: compose_drafters(["training=dflash"]).training,
-        digest=source_digest(TRAINING_SOURCES),
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.training train training=dflash output={params.folder} start={params.start}"
         " 'conversations=[{input.corpus}]'"

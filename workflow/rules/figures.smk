@@ -32,7 +32,7 @@ rule figure:
     conda:
         ENVIRONMENT
     params:
+        **source_digests(FIGURE_SOURCES),
         stem=lambda wildcards: FOLDER / "figures" / wildcards.figure,
-        digest=source_digest(FIGURE_SOURCES),
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.reporting.figures {wildcards.figure} --output {params.stem} --records {input}"

@@ -32,7 +32,7 @@ for GRID in STUDY.grids:
         resources:
             gpu=int(ENGINE.device == "cuda"),
         params:
+            **{part: of_run(GRID, lambda run, part=part: run.digests[part]) for part in STUDY.runs[0].digests},
             run=of_run(GRID, lambda run: shlex.join(STUDY.command_line(run))),
-            digest=of_run(GRID, lambda run: run.digest),
         shell:
             "DOMINOTREE_LOG={log} python -m dominotree.run {params.run}"

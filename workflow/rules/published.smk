@@ -12,8 +12,8 @@ rule published_records:
     conda:
         ENVIRONMENT
     params:
+        **source_digests(PUBLISHED_SOURCES),
         folder=FOLDER / "records",
-        digest=source_digest(PUBLISHED_SOURCES),
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.published.collections --output {params.folder}"
 
@@ -29,7 +29,7 @@ rule audit:
     conda:
         ENVIRONMENT
     params:
+        **source_digests(PUBLISHED_SOURCES),
         folder=FOLDER,
-        digest=source_digest(PUBLISHED_SOURCES),
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.published.audit --output {params.folder}"

@@ -11,9 +11,9 @@ rule table:
     conda:
         ENVIRONMENT
     params:
+        **source_digests(TABLE_SOURCES),
         stem=lambda wildcards: FOLDER / "tables" / wildcards.table,
         paper="--beside-paper" if STUDY.tables.beside_paper else "",
-        digest=source_digest(TABLE_SOURCES),
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.reporting.tables {wildcards.table} --output {params.stem} {params.paper}"
         " --records {input}"
@@ -29,8 +29,8 @@ rule numbers_of_tables:
     conda:
         ENVIRONMENT
     params:
+        **source_digests(NUMBER_SOURCES),
         stem=FOLDER / "numbers",
-        digest=source_digest(NUMBER_SOURCES),
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.reporting.numbers --tables {input} --output {params.stem}"
 
@@ -49,7 +49,7 @@ rule document:
     conda:
         ENVIRONMENT
     params:
+        **source_digests(DOCUMENT_SOURCES),
         title=f"Study {STUDY.name}: tables and figures",
-        digest=source_digest(DOCUMENT_SOURCES),
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.reporting.document --title {params.title:q} --parts {input.parts} --output {output}"
