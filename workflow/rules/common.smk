@@ -6,7 +6,6 @@ import sys
 from dominotree.compose import compose_drafters, study_from_snakemake
 from dominotree.errors import UserError
 from dominotree.files import hold
-from dominotree.files import hold
 from dominotree.models.gguf import DEMO, demo_target_dir
 from dominotree.needs import header
 from dominotree.paths import ASSETS, cache_dir
@@ -37,14 +36,6 @@ wildcard_constraints:
     kind="domino|dflash",
     table="|".join(TABLES),
     temperature="[0-9.e+-]+",
-
-
-def hold_study():
-    """Keep any other Snakemake away from this study until this one ends, however it ends; one line if another is there."""
-    try:
-        globals()["HELD"] = hold(FOLDER / "study.lock", f"at work on study {STUDY.name}")
-    except UserError as error:
-        sys.exit(f"error: {error}")
 
 
 def hold_study():
