@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from dominotree.compose import load_study
+from dominotree.compose import CONF, load_study
 from dominotree.errors import UserError
 from dominotree.reporting import paper
 from dominotree.reporting.catalogue import TABLES as READS
@@ -69,14 +69,20 @@ def test_a_table_refuses_records_without_an_arm_that_the_workflow_knows_it_needs
         TABLES[name](replace(source, records=lacking))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_demo_study_has_the_arms_of_every_table_that_it_has_a_grid_for(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "study").glob("*.yaml")))
+def test_a_study_has_the_arms_of_every_table_that_it_has_a_grid_for(name: str) -> None:
+    study = load_study(name)
+    assert {"table1", "table2"} <= set(tables_of(study))
+    for table in tables_of(study):
+        check_arms(table, study)
+
+
+def test_a_table_without_its_grid_is_refused() -> None:
     study = load_study("demo")
-    if name in tables_of(study):
-        check_arms(name, study)
-    else:
-        with pytest.raises(UserError, match=f"study demo has no grid '{READS[name].grid}'"):
-            check_arms(name, study)
+    few = replace(study, grids={"main": study.grids["main"]})
+    assert tables_of(few) == ["table1", "table2"]
+    with pytest.raises(UserError, match=r"study demo has no grid 'widths' \(known: main\)"):
+        check_arms("table11", few)
 
 
 def test_a_grid_without_an_arm_is_named_before_anything_is_measured() -> None:
