@@ -36,7 +36,7 @@ CLOCKS = {"gpu_clock_mhz": "clocks.sm", "gpu_max_clock_mhz": "clocks.max.sm"}
 
 
 def gpu_clocks(device: torch.device) -> dict[str, int]:
-    """The GPU's clock at this moment and its highest, in MHz, which are equal where it is pinned at that; as far as nvidia-smi says.
+    """The GPU's clock at this moment and its highest, in MHz, equal where it is pinned there; as far as nvidia-smi says.
 
     Apart from `describe_hardware`, by which a machine is known again: a clock that is not pinned is never the same.
     """

@@ -49,7 +49,7 @@ def _median_ms(action: Callable[[], object], plan: ProfilePlan, device: torch.de
     return statistics.median(times[plan.warmups :])
 
 
-def _star(nodes: int, device: torch.device) -> DraftTree:
+def star(nodes: int, device: torch.device) -> DraftTree:
     """A tree of n children of the root: what a verification costs depends on its size alone."""
     zeros = torch.zeros(1, nodes, dtype=torch.int64, device=device)
     return DraftTree(tokens=zeros, parents=zeros - 1, depths=zeros, log_probs=zeros.float(), valid=zeros == 0)
@@ -69,7 +69,7 @@ def _root(target: Target) -> Tensor:
 
 
 def _time_verify(target: Target, nodes: int, cache: TargetCache, plan: ProfilePlan) -> float:
-    tree, root = _star(nodes, target.device), _root(target)
+    tree, root = star(nodes, target.device), _root(target)
 
     def verify() -> None:
         inputs = verify_input(tree, root, cache.length, 1, target.dtype)
