@@ -87,12 +87,9 @@ def builders(data: pd.DataFrame) -> Iterator[Number]:
             f"heap_over_frontier_budget_{row.budget:g}_{place}",
             row.heap_over_frontier,
             f"build time of the heap over the frontier's, budget {row.budget:g} {at}",
-            digits=1,
         )
     low, high = rows.heap_over_frontier.min(), rows.heap_over_frontier.max()
-    yield Number(
-        "heap_over_frontier_range", None, "build time of the heap over the frontier's: range over budgets", low, high, digits=1
-    )
+    yield Number("heap_over_frontier_range", None, "build time of the heap over the frontier's: range over budgets", low, high)
 
 
 def builder_gains(data: pd.DataFrame) -> Iterator[Number]:

@@ -24,7 +24,7 @@ def table3(source: Source) -> Table:
 
     def rows(part: pd.DataFrame) -> Iterable[tuple[Cell, ...]]:
         for _, row in part.iterrows():
-            yield Cell(arm_title(row.arm)), *(value(row, f"{stage}_ms") for stage in columns), value(row, "heap_over_frontier", 1)
+            yield Cell(arm_title(row.arm)), *(value(row, f"{stage}_ms") for stage in columns), value(row, "heap_over_frontier")
 
     return Table(
         name="table3",

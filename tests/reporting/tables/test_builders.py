@@ -31,9 +31,9 @@ def test_the_heap_is_compared_with_the_frontier_of_the_same_budget() -> None:
     shown = {row[0].text: row[-1].text for row in table.sections[0].rows}
     assert shown == {
         "Domino": "\N{EN DASH}",
-        "DominoTree (8)": "3.5",
+        "DominoTree (8)": "3.50",
         "DominoTree (8), heap": "\N{EN DASH}",
-        "DominoTree (16)": "5.0",
+        "DominoTree (16)": "5.00",
         "DominoTree (16), heap": "\N{EN DASH}",
     }
 
