@@ -39,7 +39,7 @@ def test_the_heap_is_compared_with_the_frontier_of_the_same_budget() -> None:
 
 
 def test_rows_without_output_have_no_part_in_a_mean() -> None:
-    records = RECORDS.assign(num_output=RECORDS.num_output.where(RECORDS.turn == 0, 0), build_ms=RECORDS.turn * 100.0 + 1.0)
+    records = RECORDS.assign(tps=RECORDS.tps.where(RECORDS.turn == 0), build_ms=RECORDS.turn * 100.0 + 1.0)
     assert set(table3(Source(records, examples.SETTING)).data.build_ms) == {1.0}
 
 
