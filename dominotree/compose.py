@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dominotree.arms import MAY_BE_NULL, MethodSettings, parse_arms
-from dominotree.config import DraftersConfig, Grid, Name, RunConfig, Study, TablesConfig, parse
+from dominotree.config import DraftersConfig, Grid, Name, RunConfig, Study, TablesConfig, TrackingConfig, parse
 from dominotree.errors import UserError
 from dominotree.paths import cache_dir
 from dominotree.spelling import hint
@@ -84,6 +84,7 @@ def load_study(name: str, variant: str | None = None, overrides: Sequence[str] =
         runs=runs,
         overrides=of_numbers,
         tables=parse(TablesConfig, _plain(node.tables), "tables"),
+        tracking=parse(TrackingConfig, _plain(node.tracking), "tracking"),
     )
 
 
@@ -98,16 +99,19 @@ def _runs(compose: Callable[[str], DictConfig], grids: Mapping[str, Grid], keys:
 
 
 def study_from_snakemake(config: Mapping[str, Any]) -> Study:
-    """The study of `snakemake --config study=... variant=... 'overrides=[...]'`, whose values come as YAML."""
+    """The study of `snakemake --config study=... variant=... tracking=... 'overrides=[...]'`, whose values come as YAML."""
+    known = ("study", "variant", "overrides", "tracking")
     for key in config:
-        if key not in ("study", "variant", "overrides"):
-            raise UserError(f"--config {key}: unknown{hint(key, ('study', 'variant', 'overrides'))}")
+        if key not in known:
+            raise UserError(f"--config {key}: unknown{hint(key, known)}")
     overrides = config.get("overrides") or []
     overrides = [overrides] if isinstance(overrides, str) else overrides
     if not isinstance(overrides, list) or not all(isinstance(override, str) for override in overrides):
         raise UserError("--config overrides: write a list of texts, as in 'overrides=[\"method.dominotree.candidate_width=32\"]'")
     variant = config.get("variant")
-    return load_study(str(config.get("study", "demo")), None if variant is None else str(variant), overrides)
+    study = load_study(str(config.get("study", "demo")), None if variant is None else str(variant), overrides)
+    mode = config.get("tracking", study.tracking.mode)
+    return replace(study, tracking=parse(TrackingConfig, asdict(study.tracking) | {"mode": mode}, "tracking"))
 
 
 def runs_from_command_line() -> list[RunConfig]:

@@ -239,6 +239,7 @@ class Study:
     runs: tuple[RunConfig, ...]
     overrides: tuple[str, ...]
     tables: TablesConfig
+    tracking: TrackingConfig
 
     @property
     def folder(self) -> Path:

@@ -13,9 +13,12 @@ from dominotree.compose import runs_from_command_line
 from dominotree.config import RunConfig
 from dominotree.errors import exit_on_user_error
 from dominotree.journal import measured_by
+from dominotree.outputs import side_by_side
 from dominotree.paths import record_file
+from dominotree.prompts import load_dataset
 from dominotree.records import read_metadata, write_records
-from dominotree.tracking import track_run
+from dominotree.tracking import check_tracking
+from dominotree.tracking.measured import log_arm, log_comparison, records_artifact, track_arm
 
 
 def measure_run(config: RunConfig) -> None:
@@ -24,42 +27,53 @@ def measure_run(config: RunConfig) -> None:
     A run that was cut short goes on where it stopped, and record files that were lost are made from the journal again.
     """
     # These need torch, so only once the configuration is known to be right.
+    from dominotree.commits import commits, pin
     from dominotree.measure import measure
     from dominotree.models.target import ATTENTION
 
+    check_tracking(config.tracking)
+    config = pin(config)
     point = config.point.replace(" ", "-")
     journal = config.folder / "journals" / f"{point}-{config.digest}.jsonl"
     records = measure(config, journal)
     metadata = {
+        "commits": commits(config),
         "config": asdict(config),
         "digest": config.digest,
         "attention": ATTENTION,
         "dtype": config.model.dtype,
         **measured_by(journal),
     }
-    paths = [write_arm(config, rows, metadata) for _, rows in records.groupby("arm", sort=False)]
+    totals = summary(records)
+    paths = [write_arm(config, rows, metadata, totals.loc[arm]) for arm, rows in records.groupby("arm", sort=False)]
     for stale in set(paths[0].parent.glob("*.parquet")) - set(paths):
         stale.unlink()  # an arm of an earlier run: only arms of one run are compared
     for superseded in set(journal.parent.glob(f"{point}-{'?' * len(config.digest)}.jsonl")) - {journal}:
         superseded.unlink()  # of the same run under an earlier configuration or earlier sources
-    print(f"\n{config.label}\n{summary(records).to_string()}\nrecords: {paths[0].parent}{_grid_left(config)}\n", flush=True)
+    print(f"\n{config.label}\n{totals.to_string()}\nrecords: {paths[0].parent}{_grid_left(config)}\n", flush=True)
+    files = dict(zip(totals.index, paths, strict=True))
+    log_comparison(config, metadata, totals, files, lambda: _answers(config, records))
 
 
-def write_arm(config: RunConfig, rows: pd.DataFrame, metadata: dict[str, Any]) -> Path:
-    """Write the records of one arm, log them as one W&B run, and return the file."""
-    arm, method = rows.arm.iloc[0], rows.method.iloc[0]
+def write_arm(config: RunConfig, rows: pd.DataFrame, metadata: dict[str, Any], total: pd.Series) -> Path:
+    """Write the records of one arm, log them as one W&B run, and return the file. total: what the arm came to."""
+    arm = rows.arm.iloc[0]
     path = config.records / record_file(config.dataset.name, config.temperature, arm)
-    name = f"{arm} {config.point}"
-    hardware = metadata["hardware"]
-    tags = [config.model.name, method, hardware.get("gpu") or hardware["cpu"]]
-    with track_run(config.tracking, config.study_name, "measure", name, tags, metadata["config"]) as run:
-        write_records(rows, path, metadata | {"wandb": run.id})
-        for step, row in enumerate(rows.itertuples()):
-            run.log({"tps": row.tps, "tau": row.tau}, step)
-        run.table("records", rows.drop(columns=["accept_hist", "output_ids"]))
-        run.summary(summary(rows).loc[arm].to_dict())
-        run.artifact(f"records {config.study_name} {name}", "records", [path])
+    artifact = records_artifact(config, arm)
+    with track_arm(config, metadata, rows) as run:
+        write_records(rows, path, metadata | {"wandb": run.id, "artifact": artifact})
+        log_arm(run, rows, total, artifact, path)
     return path
+
+
+def _answers(config: RunConfig, records: pd.DataFrame) -> pd.DataFrame:
+    """Every prompt-turn with all arms' answers as text."""
+    from dominotree.models.target import load_tokenizer
+
+    tokenizer = load_tokenizer(config.model.target, config.model.revision)
+    path = Path(config.dataset.path).expanduser() if config.dataset.path else None
+    prompts = load_dataset(config.dataset.name, config.dataset.num_prompts, path, hub=config.dataset.hub)
+    return side_by_side(records, {prompt.id: prompt.turns for prompt in prompts}, tokenizer.decode)
 
 
 def summary(records: pd.DataFrame) -> pd.DataFrame:

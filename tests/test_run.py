@@ -8,6 +8,7 @@ from dominotree import run as entry
 from dominotree.compose import compose_run, load_study
 from dominotree.errors import UserError
 from dominotree.records import read_metadata, read_records
+from dominotree.tracking.offline import read_runs
 from tests import stand_in
 
 
@@ -16,6 +17,7 @@ def measuring(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setitem(sys.modules, "dominotree.measure", None)
+    monkeypatch.setattr(entry, "_answers", lambda _, records: records[["conversation", "turn"]])  # needs the target's tokenizer
     stand_in.install()
 
 
@@ -34,9 +36,13 @@ def test_a_run_leaves_a_file_and_a_tracked_run_an_arm(tmp_path, capsys):
     assert len(records) == 12 and set(records.run) == {config.digest}
     about = [read_metadata(path) for path in paths]
     assert {one["digest"] for one in about} == {config.digest}
-    assert {one["wandb"] for one in about} == {
-        path.name.rpartition("-")[2] for path in tmp_path.glob("results/wandb/offline-run-*")
-    }
+    runs = read_runs(tmp_path / "results")
+    assert [(run.stage, run.name, run.id) for run in runs] == [
+        ("measure", "ar chat t0.5", about[0]["wandb"]),
+        ("measure", "ddtree@32 chat t0.5", about[1]["wandb"]),
+        ("measure", "dominotree@32 chat t0.5", about[2]["wandb"]),
+        ("compare", "chat t0.5", runs[3].id),
+    ]
     assert about[0]["config"]["temperature"] == 0.5 and about[0]["versions"]["torch"] and about[0]["hardware"]["cores"]
     assert [path.name for path in config.folder.glob("journals/*.jsonl")] == [f"chat-t0.5-{config.digest}.jsonl"]
     printed = capsys.readouterr().out

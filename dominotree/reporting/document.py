@@ -17,7 +17,16 @@ from tempfile import TemporaryDirectory
 
 from dominotree.errors import UserError, exit_on_user_error
 from dominotree.files import atomic_write
+from dominotree.provenance import DOCUMENT_SOURCES, source_digests
 from dominotree.reporting.latex import escape
+from dominotree.tracking.derived import (
+    FIGURE_FILES,
+    TABLE_FILES,
+    add_tracking_options,
+    made_artifact,
+    made_artifacts,
+    track_command,
+)
 
 NO_LATEX = (
     "no pdflatex on this machine: install one (Debian: texlive-latex-base texlive-latex-recommended) for a PDF of all tables"
@@ -72,10 +81,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--parts", nargs="+", type=Path, required=True, metavar="FILE", help="LaTeX files of tables and figures")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the PDF to write")
     parser.add_argument("--title", default="Tables and figures", metavar="TEXT")
+    add_tracking_options(parser)
     options = parser.parse_args(arguments)
     if not has_latex():
         raise UserError(NO_LATEX)
-    compile_document(to_document(options.title, options.parts), options.output)
+    with track_command(options, "document", {"sources": source_digests(DOCUMENT_SOURCES)}) as run:
+        compile_document(to_document(options.title, options.parts), options.output)
+        for kind, suffixes in (("table", TABLE_FILES), ("figure", FIGURE_FILES)):
+            run.use(kind, made_artifacts(options.parts, options.study, suffixes))
+        run.artifact(made_artifact("document", options.study), "document", [options.output])
     print(options.output)
 
 

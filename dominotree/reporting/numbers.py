@@ -19,10 +19,12 @@ import pandas as pd
 
 from dominotree.errors import UserError, exit_on_user_error
 from dominotree.files import atomic_write
+from dominotree.provenance import NUMBER_SOURCES, source_digests
 from dominotree.reporting.latex import escape
 from dominotree.reporting.layout import number
 from dominotree.reporting.names import kind_of
 from dominotree.reporting.tables.parts import OVERALL
+from dominotree.tracking.derived import TABLE_FILES, add_tracking_options, made_artifact, made_artifacts, track_command
 
 DIGITS = dict(zip("0123456789", ["Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"], strict=True))
 
@@ -206,7 +208,7 @@ def collect(paths: Sequence[Path]) -> list[Number]:
     return [value for value in values if value.value is None or pd.notna(value.value)]
 
 
-def write_numbers(values: Sequence[Number], output: Path) -> None:
+def write_numbers(values: Sequence[Number], output: Path) -> list[Path]:
     """Write `output`.json and `output`.tex: both are complete before the first takes its place."""
     entries = {
         value.name: {key: entry for key, entry in asdict(value).items() if key not in ("name", "digits")} for value in values
@@ -217,9 +219,11 @@ def write_numbers(values: Sequence[Number], output: Path) -> None:
         for ending, text in value.texts().items()
     ]
     texts = {".json": json.dumps(entries, indent=1, allow_nan=False) + "\n", ".tex": "\n".join(lines) + "\n"}
+    files = {output.with_name(output.name + suffix): text for suffix, text in texts.items()}
     with ExitStack() as stack:
-        for suffix, text in texts.items():
-            stack.enter_context(atomic_write(output.with_name(output.name + suffix))).write_text(text, encoding="utf-8")
+        for path, text in files.items():
+            stack.enter_context(atomic_write(path)).write_text(text, encoding="utf-8")
+    return list(files)
 
 
 @exit_on_user_error
@@ -227,9 +231,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m dominotree.reporting.numbers", description=__doc__.splitlines()[0])
     parser.add_argument("--tables", nargs="+", type=Path, required=True, metavar="FILE", help="CSV files of a study's tables")
     parser.add_argument("--output", type=Path, required=True, metavar="PATH", help="written with .json and .tex added")
+    add_tracking_options(parser)
     options = parser.parse_args(arguments)
     values = collect(options.tables)
-    write_numbers(values, options.output)
+    with track_command(options, "numbers", {"sources": source_digests(NUMBER_SOURCES)}) as run:
+        files = write_numbers(values, options.output)
+        run.use("table", made_artifacts(options.tables, options.study, TABLE_FILES))
+        run.table("numbers", pd.DataFrame(map(asdict, values)))
+        run.artifact(made_artifact("numbers", options.study), "numbers", files)
     print(f"{options.output}.json, {options.output}.tex: {len(values)} numbers")
 
 

@@ -1,7 +1,10 @@
 # The study that was asked for, checked before any job, and the names of all files.
 
+import json
+import os
 import shlex
 import sys
+from dataclasses import asdict
 
 from dominotree.compose import compose_drafters, study_from_snakemake
 from dominotree.errors import UserError
@@ -25,6 +28,10 @@ if workflow.is_main_process:  # not in the processes that it starts
         print(line, file=sys.stderr)
 
 FOLDER = STUDY.folder
+# How runs are logged changes no number, so it is not among the params, by which jobs are run again.
+if "tracking" in config:
+    os.environ.setdefault("WANDB_MODE", STUDY.tracking.mode)
+TRACK = shlex.join(["--study", STUDY.name, "--tracking", json.dumps(asdict(STUDY.tracking))])
 RUNS = {(run.grid, run.dataset.name, f"{run.temperature:g}"): run for run in STUDY.runs}
 DEMO_TARGET = demo_target_dir() / "model.safetensors"
 CORPUS = cache_dir() / "corpus.jsonl"

@@ -32,7 +32,7 @@ rule numbers_of_tables:
         **source_digests(NUMBER_SOURCES),
         stem=FOLDER / "numbers",
     shell:
-        "DOMINOTREE_LOG={log} python -m dominotree.reporting.numbers --tables {input} --output {params.stem}"
+        "DOMINOTREE_LOG={log} python -m dominotree.reporting.numbers --tables {input} --output {params.stem} {TRACK}"
 
 
 rule document:
@@ -53,3 +53,4 @@ rule document:
         title=f"Study {STUDY.name}: tables and figures",
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.reporting.document --title {params.title:q} --parts {input.parts} --output {output}"
+        " {TRACK}"

@@ -11,17 +11,20 @@ import argparse
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 
 from dominotree.config import TrackingConfig, parse
 from dominotree.errors import UserError, exit_on_user_error
 from dominotree.files import atomic_write
+from dominotree.provenance import FIGURE_SOURCES, source_digests
 from dominotree.records import read_metadata
 from dominotree.reporting.figures.plots import FIGURES, Plot
 from dominotree.reporting.figures.style import COLUMN_WIDTH, paper_style, save_figure
 from dominotree.reporting.latex import escape
 from dominotree.reporting.source import Source, read_source, record_files
 from dominotree.tracking import track_run
+from dominotree.tracking.derived import made_artifact, record_artifacts
 
 
 def make_figure(name: str, places: Sequence[Path], output: Path, chosen: Sequence[str] = ()) -> Plot:
@@ -29,9 +32,10 @@ def make_figure(name: str, places: Sequence[Path], output: Path, chosen: Sequenc
     source = read_source(places, chosen)
     where = os.path.commonpath(places)
     study, model = source.records.study.iloc[0], source.records.model.iloc[0]
-    config = {"records": where, "arms": list(chosen)}
-    first = record_files(places[0])[0]
-    tracking = parse(TrackingConfig, read_metadata(first)["config"].get("tracking", {}), "tracking")
+    config = {"records": where, "arms": list(chosen), "setting": asdict(source.setting)}
+    config["sources"] = source_digests(FIGURE_SOURCES)
+    paths = [path for place in places for path in record_files(place)]
+    tracking = parse(TrackingConfig, read_metadata(paths[0])["config"].get("tracking", {}), "tracking")
     with paper_style():
         try:
             plot = draw(name, source)
@@ -39,8 +43,10 @@ def make_figure(name: str, places: Sequence[Path], output: Path, chosen: Sequenc
             raise UserError(f"{name} from {where}: {error}") from None
         with track_run(tracking, study, "figure", f"{name} {study}", [model, source.setting.hardware], config) as run:
             files = write_figure(name, plot, source, output)
+            run.use("records", record_artifacts(paths))
+            run.image(name, output.with_name(output.name + ".png"))
             run.table(name, plot.data)
-            run.artifact(f"{name} {study}", "figure", files)
+            run.artifact(made_artifact(name, study), "figure", files)
     return plot
 
 

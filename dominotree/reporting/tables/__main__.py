@@ -11,11 +11,13 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 
 from dominotree.config import TrackingConfig, parse
 from dominotree.errors import UserError, exit_on_user_error
 from dominotree.files import atomic_write
+from dominotree.provenance import TABLE_SOURCES, source_digests
 from dominotree.records import read_metadata
 from dominotree.reporting.latex import to_latex
 from dominotree.reporting.layout import Table, to_markdown
@@ -27,6 +29,7 @@ from dominotree.reporting.tables.forecast import calibration
 from dominotree.reporting.tables.main_results import table1, table2
 from dominotree.stats import BOOTSTRAP_SEED, DRAWS
 from dominotree.tracking import track_run
+from dominotree.tracking.derived import made_artifact, record_artifacts
 
 TABLES: dict[str, Callable[[Source], Table]] = {
     "table1": table1,
@@ -53,13 +56,15 @@ def make_table(name: str, places: Sequence[Path], output: Path, chosen: Sequence
     except UserError as error:
         raise UserError(f"{name} from {where}: {error}") from None
     study, model = source.records.study.iloc[0], source.records.model.iloc[0]
-    config = {"records": where, "arms": list(chosen), "draws": DRAWS, "seed": BOOTSTRAP_SEED}
-    first = record_files(places[0])[0]
-    tracking = parse(TrackingConfig, read_metadata(first)["config"].get("tracking", {}), "tracking")
+    config = {"records": where, "arms": list(chosen), "draws": DRAWS, "seed": BOOTSTRAP_SEED, "setting": asdict(source.setting)}
+    config["sources"] = source_digests(TABLE_SOURCES)
+    paths = [path for place in places for path in record_files(place)]
+    tracking = parse(TrackingConfig, read_metadata(paths[0])["config"].get("tracking", {}), "tracking")
     with track_run(tracking, study, "table", f"{name} {study}", [model, source.setting.hardware], config) as run:
         files = write_table(table, output)
+        run.use("records", record_artifacts(paths))
         run.table(name, table.data)
-        run.artifact(f"{name} {study}", "table", files)
+        run.artifact(made_artifact(name, study), "table", files)
     return table
 
 
