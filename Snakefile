@@ -8,6 +8,7 @@
 #   snakemake figures --cores 1                     all figures
 #   snakemake numbers --cores 1                     the numbers that a text quotes, as JSON and as LaTeX macros
 #   snakemake paper.pdf --cores 1                   all tables and figures in one document, where there is a LaTeX
+#   snakemake rehearsal --cores 1                   the paper's whole study on tiny random models, in minutes
 #   snakemake drafters --cores 1                    the drafters of dominotree/assets/, made again
 
 
@@ -16,6 +17,7 @@ include: f"workflow/rules/{STUDY.source}.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/drafters.smk"
+include: "workflow/rules/rehearsal.smk"
 
 
 onstart:

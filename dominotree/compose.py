@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dominotree.arms import MAY_BE_NULL, MethodSettings, parse_arms
-from dominotree.config import DraftersConfig, Grid, Name, RunConfig, Study, TablesConfig, TrackingConfig, parse
+from dominotree.config import DraftersConfig, Grid, Job, Name, RunConfig, Study, TablesConfig, TrackingConfig, parse
 from dominotree.errors import UserError
 from dominotree.paths import cache_dir
 from dominotree.spelling import hint
@@ -79,6 +79,7 @@ def load_study(name: str, variant: str | None = None, overrides: Sequence[str] =
     return Study(
         name=f"{name}-{variant}" if variant else name,
         source=parse(Name, node.source, "source"),
+        job=parse(Job, node.job, "job"),
         results=parse(str, node.results, "results"),
         grids={name: replace(grid, arms=labels.get(name, grid.arms)) for name, grid in grids.items()},
         runs=runs,
@@ -136,7 +137,7 @@ def _run_config(node: DictConfig, keys: Sequence[str]) -> RunConfig:
     """The checked run of a composed configuration, of which overrides changed `keys`."""
     _check_grid(node)
     values = _plain(node)
-    del values["source"], values["tables"]  # of a study, not of a run
+    del values["source"], values["job"], values["tables"]  # of a study, not of a run
     if values["grid"] and "dataset.num_prompts" not in keys:
         # Not in the study's file, where it would replace a set's own number in the grids that have none.
         values["dataset"]["num_prompts"] = values["grids"][values["grid"]].get("num_prompts") or values["dataset"]["num_prompts"]

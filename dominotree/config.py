@@ -28,6 +28,7 @@ Temperature = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9._-]*$")]
 GridName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+Job = Literal["run", "grid"]
 AD_HOC = "adhoc"
 
 
@@ -228,12 +229,13 @@ class RunConfig:
 class Study:
     """Grids of runs under one name.
 
-    name: with the variant, `demo-m32`. source: the rules (workflow/rules/<source>.smk) that make its records. grids: their arms
-    are labels. runs: none where `source` is another than "measure". overrides: of a variant.
+    name: with the variant, `demo-m32`. source: the rules (workflow/rules/<source>.smk) that make its records. job: what one
+    process measures. grids: their arms are labels. runs: none where `source` is another than "measure". overrides: of a variant.
     """
 
     name: str
     source: Name
+    job: Job
     results: str
     grids: Annotated[dict[GridName, Grid], Field(min_length=1)]
     runs: tuple[RunConfig, ...]
@@ -258,15 +260,19 @@ class Study:
         grids = self.grids_for(purpose)
         return [self.folder / "records" / name / record_file(*place) for name in grids for place in self.grids[name].places]
 
-    def command_line(self, run: RunConfig) -> list[str]:
-        """The overrides that make `python -m dominotree.run` measure `run`."""
-        variant = [f"variant={run.variant}"] if run.variant else []
+    def command_line(self, *runs: RunConfig) -> list[str]:
+        """The arguments that make `python -m dominotree.run` measure `runs`: one, or all of a grid, one after the other."""
+        first = runs[0]
+        variant = [f"variant={first.variant}"] if first.variant else []
+        datasets = dict.fromkeys(run.dataset.name for run in runs)
+        temperatures = dict.fromkeys(f"{run.temperature:g}" for run in runs)
         return [
-            f"study={run.study}",
+            *(["-m"] if len(runs) > 1 else []),
+            f"study={first.study}",
             *variant,
-            f"grid={run.grid}",
-            f"dataset={run.dataset.name}",
-            f"temperature={run.temperature:g}",
+            f"grid={first.grid}",
+            f"dataset={','.join(datasets)}",
+            f"temperature={','.join(temperatures)}",
             *self.overrides,
         ]
 

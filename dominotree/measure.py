@@ -88,7 +88,9 @@ def _warm_up(decoders: Sequence[Decoder], tokenizer: Any, config: RunConfig) -> 
     """Every arm decodes a fixed prompt, so that no measured prompt pays for a first pass of any shape."""
     text, ids = render(tokenizer, exchange(WARM_UP_TEXT, "")[:1])
     for decoder in decoders:
-        decoder.generate(ids, run_sampler(config, text, decoder.target.device), Limits(WARM_UP_TOKENS))
+        decoder.generate(
+            ids, run_sampler(config, text, decoder.target.device), Limits(min(WARM_UP_TOKENS, config.max_new_tokens))
+        )
 
 
 def _answers(

@@ -59,9 +59,28 @@ def record_files(grid, dataset, temperature):
     return [folder / f"{arm}.parquet" for arm in STUDY.grids[grid].arms]
 
 
-def of_run(grid, what):
-    """`what` of the run of that grid that a job measures."""
-    return lambda wildcards: what(RUNS[grid, wildcards.dataset, wildcards.temperature])
+def job_files(grid):
+    """The records that one job makes: of a run, which its wildcards name, or of a whole grid."""
+    if STUDY.job == "run":
+        return record_files(grid, "{dataset}", "{temperature}")
+    return [path for _, dataset, temperature in points(grid) for path in record_files(grid, dataset, temperature)]
+
+
+def points(grid):
+    """Grid, dataset and temperature of all its runs."""
+    return [point for point in RUNS if point[0] == grid]
+
+
+def of_job(grid, what):
+    """`what` of the runs that a job measures."""
+    if STUDY.job == "run":
+        return lambda wildcards: what([RUNS[grid, wildcards.dataset, wildcards.temperature]])
+    return what([RUNS[point] for point in points(grid)])
+
+
+def digests_of(runs, part):
+    """What decides one part of the numbers of `runs`."""
+    return ", ".join(dict.fromkeys(run.digests[part] for run in runs))
 
 
 def records_for(table):

@@ -1,0 +1,109 @@
+"""What the study `rehearsal` measures: a tiny random Qwen3 with drafters in the released layouts, and prompts in the form of the paper's.
+
+    python -m dominotree.rehearsal FOLDER
+
+writes FOLDER/{target,dflash,domino} and FOLDER/prompts/<dataset>.jsonl. Nothing of it means anything; all of it has the form of the
+real thing, as far as a pipeline can tell: a vocabulary above the widest candidate width, a chat template that knows
+thinking, the original field names of every dataset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from dominotree.errors import exit_on_user_error
+from dominotree.files import atomic_write
+from dominotree.models.checkpoint import save_drafter
+from dominotree.models.drafter import DRAFTERS, DFlashDrafter, DrafterConfig, DrafterKind
+from dominotree.progress import report
+from dominotree.prompts.templates import TEMPLATES, Template
+
+SEED = 0
+SPECIAL = ("<unk>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<mask>", "system", "user", "assistant")
+WORDS = 1200
+"""Of the vocabulary besides: more than the widest candidate width of the paper's ablations, 1024."""
+
+SHAPE = {
+    "vocab_size": len(SPECIAL) + WORDS,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 4096,
+}
+LAYERS = 4
+PROMPTS = 3
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|> {{ message['role'] }} {{ message['content'] }} <|im_end|> {% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|> assistant {% if not enable_thinking %}<think> </think> {% endif %}{% endif %}"
+)
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """Words parted by spaces; every word that is not of the vocabulary is `<unk>`."""
+    names = [*SPECIAL, *(f"w{number}" for number in range(WORDS))]
+    words = Tokenizer(models.WordLevel({word: place for place, word in enumerate(names)}, unk_token=SPECIAL[0]))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=words, unk_token=SPECIAL[0], eos_token="<|im_end|>", chat_template=TEMPLATE)
+
+
+def make_target() -> Qwen3ForCausalLM:
+    """A random target whose weights are large enough that its choices are clear."""
+    config = Qwen3Config(**SHAPE, num_hidden_layers=LAYERS, tie_word_embeddings=True, initializer_range=0.3)
+    model = Qwen3ForCausalLM(config)
+    model.generation_config.eos_token_id = SPECIAL.index("<|im_end|>")
+    return model
+
+
+def make_drafter(kind: DrafterKind) -> DFlashDrafter:
+    """A random drafter for the target, in the released layout."""
+    head = {"pure_draft_prefix_len": 1, "gru_hidden_dim": 16, "emb_dim": 8} if kind == "domino" else {}
+    config = DrafterConfig(
+        kind=kind, num_hidden_layers=1, rms_norm_eps=1e-6, rope_theta=1e6, block_size=8,
+        mask_token_id=SPECIAL.index("<mask>"), target_layer_ids=(0, 2), num_target_layers=LAYERS,
+        shift_label=kind == "domino", **SHAPE, **head,
+    )  # fmt: skip
+    drafter = DRAFTERS[kind](config)
+    for parameter in drafter.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, 0, 0.3)
+    return drafter
+
+
+def make_rows(name: str, template: Template) -> list[dict[str, Any]]:
+    """Rows of a dataset, with the field names of the original: different words in each."""
+    texts = [f"{name} w{10 * row} w{10 * row + 1}" for row in range(PROMPTS)]
+    values = [[text, f"{text} again"] if template.several else text for text in texts]
+    return [dict.fromkeys(template.fields, value) for value in values]
+
+
+def make_all(folder: Path) -> None:
+    """Write models and prompts."""
+    torch.manual_seed(SEED)
+    make_target().save_pretrained(folder / "target")
+    make_tokenizer().save_pretrained(folder / "target")
+    for kind in ("dflash", "domino"):
+        save_drafter(make_drafter(kind), folder / kind)
+    for name, template in TEMPLATES.items():
+        with atomic_write(folder / "prompts" / f"{name}.jsonl") as partial:
+            partial.write_text("".join(json.dumps(row) + "\n" for row in make_rows(name, template)))
+    report(f"{folder}: a tiny random Qwen3 with its drafters, and {PROMPTS} prompts a dataset")
+
+
+@exit_on_user_error
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m dominotree.rehearsal", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    make_all(parser.parse_args().folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+# The paper's whole study on tiny random models: what would break on a GPU after hours breaks here in minutes.
+# It is a Snakemake of its own, since it works on another study, and since what it plans follows from the models' files.
+
+from dominotree.provenance import REHEARSAL_SOURCES
+
+REHEARSAL = cache_dir() / "rehearsal"
+REHEARSED = {
+    "rehearsal": "tables figures numbers paper.pdf --config study=rehearsal",
+    "rehearsal_part": "table2 table13 figure_stages --config study=rehearsal variant=part"
+    """ 'overrides=["grids.main.datasets=[gsm8k,mt-bench]","grids.main.temperatures=[0,1]","grids.sampled.datasets=[gsm8k]"]'""",
+}
+
+
+rule rehearsal_models:
+    output:
+        touch(REHEARSAL / "made"),
+    log:
+        "results/logs/rehearsal_models.log",
+    conda:
+        ENVIRONMENT
+    params:
+        **source_digests(REHEARSAL_SOURCES),
+        folder=REHEARSAL,
+    shell:
+        "DOMINOTREE_LOG={log} python -m dominotree.rehearsal {params.folder}"
+
+
+for TARGET in REHEARSED:
+
+    rule:
+        name:
+            TARGET
+        input:
+            rules.rehearsal_models.output,
+        log:
+            f"results/logs/{TARGET}.log",
+        threads: workflow.cores
+        params:
+            snakefile=workflow.main_snakefile,
+            arguments=REHEARSED[TARGET],
+        shell:
+            "python -m snakemake --snakefile {params.snakefile} --cores {threads} {params.arguments} 2>&1 | tee {log}"
