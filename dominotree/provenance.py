@@ -41,6 +41,9 @@ NUMBER_SOURCES = ("reporting/numbers.py",)
 DOCUMENT_SOURCES = ("reporting/document.py",)
 """What decides the numbers of a text and the document, given the tables."""
 
+REHEARSAL_SOURCES = ("models", "prompts", "rehearsal.py")
+"""What decides the models and prompts of a rehearsal."""
+
 TRAINING_SOURCES = ("models", "prompts", "training")
 """What decides a corpus and a drafter."""
 
