@@ -1,10 +1,10 @@
-"""What the study `rehearsal` measures: a tiny random Qwen3 with drafters in the released layouts, and prompts in the form of the paper's.
+"""What the study `rehearsal` measures: a tiny random Qwen3 and drafters, in the released layouts, and prompts in the paper's form.
 
     python -m dominotree.rehearsal FOLDER
 
-writes FOLDER/{target,dflash,domino} and FOLDER/prompts/<dataset>.jsonl. Nothing of it means anything; all of it has the form of the
-real thing, as far as a pipeline can tell: a vocabulary above the widest candidate width, a chat template that knows
-thinking, the original field names of every dataset.
+writes FOLDER/{target,dflash,domino} and FOLDER/prompts/<dataset>.jsonl. Nothing of it means anything; all of it has the form of
+the real thing, as far as a pipeline can tell: a vocabulary above the widest candidate width, a chat template that knows thinking,
+the original field names of every dataset.
 """
 
 from __future__ import annotations

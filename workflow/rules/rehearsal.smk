@@ -39,4 +39,5 @@ for TARGET in REHEARSED:
             snakefile=workflow.main_snakefile,
             arguments=REHEARSED[TARGET],
         shell:
-            "python -m snakemake --snakefile {params.snakefile} --cores {threads} {params.arguments} 2>&1 | tee {log}"
+            "python -m snakemake --snakefile {params.snakefile} --cores {threads} {params.arguments}"
+            " --quiet rules reason 2>&1 | tee {log}"
