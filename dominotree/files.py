@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 from uuid import uuid4
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from dominotree.errors import UserError
 
@@ -64,17 +64,12 @@ def hold(path: Path, what: str) -> TextIO:
 
 
 def cached(kind: type[T], folder: Path, key: dict[str, Any], make: Callable[[], T]) -> T:
-    """The dataclass of this kind that is kept in `folder` under `key`, made and kept if there is none yet.
-
-    Raises `UserError` naming the file if it holds something else.
-    """
+    """The dataclass of this kind that is kept in `folder` under `key`; made and kept if there is none, or none that can be read."""
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     path = folder / f"{name}.json"
-    if path.is_file():
-        try:
-            return TypeAdapter(kind).validate_python(json.loads(path.read_text())["value"])
-        except (ValueError, KeyError, TypeError, ValidationError):
-            raise UserError(f"{path}: not a {kind.__name__} that was kept whole; delete it to have it made again") from None
+    # Written whole or not at all: what does not fit is another version's, and made again.
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return TypeAdapter(kind).validate_python(json.loads(path.read_text())["value"])
     made = make()
     with atomic_write(path) as partial:
         partial.write_text(json.dumps({"key": key, "value": asdict(made)}, indent=1))
