@@ -30,9 +30,10 @@ SHOWN = ("layout.py", "latex.py", "names.py", "notes.py", "paper.py", "printed",
 TABLE_SOURCES = ("records.py", *(f"reporting/{name}" for name in SHOWN), "stats.py")
 """What decides a table, given the records."""
 
-DRAWN = ("figures", "latex.py", "names.py", "notes.py", "paper.mplstyle", "source.py")
+LOOKS = ("figures/__main__.py", "figures/panels.py", "figures/style.py", "paper.mplstyle")
+DRAWN = (*LOOKS, "latex.py", "names.py", "notes.py", "source.py")
 FIGURE_SOURCES = ("records.py", *(f"reporting/{name}" for name in DRAWN), "stats.py")
-"""What decides a figure, given the records."""
+"""What decides every figure, given the records; each has a module of its own beside."""
 
 PUBLISHED_SOURCES = ("published", "records.py", "stats.py")
 """What decides the authors' records and their audit."""

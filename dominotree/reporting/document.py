@@ -8,6 +8,7 @@ needs pdflatex with booktabs and graphicx (Debian: texlive-latex-base, texlive-l
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -45,6 +46,7 @@ def to_document(title: str, parts: Sequence[Path]) -> str:
         r"\documentclass{article}",
         r"\usepackage[margin=0.75in]{geometry}",
         r"\usepackage{booktabs,graphicx}",
+        r"\pdftrailerid{}",  # with the date below, the same PDF from the same parts
         rf"\graphicspath{{{folders}}}",
         r"\begin{document}",
         rf"\section*{{{escape(title)}}}",
@@ -67,7 +69,8 @@ def compile_document(text: str, output: Path) -> None:
         source.write_text(text, encoding="utf-8")
         for _ in range(PASSES):
             command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", source.name]
-            result = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
+            undated = os.environ | {"SOURCE_DATE_EPOCH": "0"}
+            result = subprocess.run(command, cwd=folder, env=undated, capture_output=True, text=True, errors="replace")
             if result.returncode:
                 fault = next((line for line in result.stdout.splitlines() if line.startswith("!")), "no error named")
                 raise UserError(f"{output}: LaTeX fails: {fault.removeprefix('! ')}; make the tables again, and install booktabs")

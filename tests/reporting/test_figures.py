@@ -30,7 +30,9 @@ from dominotree.provenance import PACKAGE
 from dominotree.records import write_records
 from dominotree.reporting.figures import GRIDS, figures_of
 from dominotree.reporting.figures import __main__ as command
-from dominotree.reporting.figures.plots import FIGURES, LEAST_NODES, Plot, acceptance, budgets, reliability, speedup, stages
+from dominotree.reporting.figures.panels import Plot
+from dominotree.reporting.figures.plots import FIGURES, acceptance, budgets, reliability, speedup, stages
+from dominotree.reporting.figures.reliability import LEAST_NODES
 from dominotree.reporting.figures.style import COLUMN_WIDTH, METHOD_STYLES, PAGE_WIDTH, paper_style
 from dominotree.stats import throughput_change
 from tests.faults import fill_disk
@@ -152,12 +154,13 @@ def test_a_bin_of_few_nodes_is_counted_and_not_drawn() -> None:
 
 def test_a_study_draws_what_its_grids_and_records_allow() -> None:
     assert GRIDS.keys() == FIGURES.keys()
+    assert all(draw.__module__ == f"dominotree.reporting.figures.{name}" for name, draw in FIGURES.items())
     assert figures_of(load_study("demo")) == list(FIGURES)
     assert figures_of(load_study("published")) == ["speedup"]
 
 
 def test_a_change_of_style_draws_figures_again_and_nothing_else() -> None:
-    style = {PACKAGE / "reporting" / name for name in ("paper.mplstyle", "figures/style.py", "figures/plots.py")}
+    style = {PACKAGE / "reporting" / name for name in ("paper.mplstyle", "figures/style.py", "figures/panels.py")}
     assert all(path.is_file() for path in style)
     for name in ("MEASURE", "TABLE", "FIGURE", "NUMBER", "DOCUMENT", "TRAINING", "PUBLISHED"):
         sources = [PACKAGE / source for source in getattr(provenance, f"{name}_SOURCES")]

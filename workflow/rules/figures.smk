@@ -14,6 +14,12 @@ def figure_files(name):
     return multiext(str(FOLDER / "figures" / name), ".pdf", ".png", ".csv", ".tex")
 
 
+def figure_digest(figure):
+    """The digest of the module that draws a figure, after its name."""
+    (digest,) = source_digests([f"reporting/figures/{figure}.py"]).values()
+    return digest
+
+
 def records_drawn(figure):
     """The records that a figure reads; one line instead of any job if the study has not what it needs."""
     if figure not in figures_of(STUDY):
@@ -33,6 +39,7 @@ rule figure:
         ENVIRONMENT
     params:
         **source_digests(FIGURE_SOURCES),
+        plot=lambda wildcards: figure_digest(wildcards.figure),
         stem=lambda wildcards: FOLDER / "figures" / wildcards.figure,
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.reporting.figures {wildcards.figure} --output {params.stem} --records {input}"

@@ -19,7 +19,8 @@ from dominotree.errors import UserError, exit_on_user_error
 from dominotree.files import atomic_write
 from dominotree.provenance import FIGURE_SOURCES, source_digests
 from dominotree.records import read_metadata
-from dominotree.reporting.figures.plots import FIGURES, Plot
+from dominotree.reporting.figures.panels import Plot
+from dominotree.reporting.figures.plots import FIGURES
 from dominotree.reporting.figures.style import COLUMN_WIDTH, paper_style, save_figure
 from dominotree.reporting.latex import escape
 from dominotree.reporting.source import Source, read_source, record_files
@@ -33,7 +34,7 @@ def make_figure(name: str, places: Sequence[Path], output: Path, chosen: Sequenc
     where = os.path.commonpath(places)
     study, model = source.records.study.iloc[0], source.records.model.iloc[0]
     config = {"records": where, "arms": list(chosen), "setting": asdict(source.setting)}
-    config["sources"] = source_digests(FIGURE_SOURCES)
+    config["sources"] = source_digests((*FIGURE_SOURCES, f"reporting/figures/{name}.py"))
     paths = [path for place in places for path in record_files(place)]
     tracking = parse(TrackingConfig, read_metadata(paths[0])["config"].get("tracking", {}), "tracking")
     with paper_style():
