@@ -64,7 +64,7 @@ def hold(path: Path, what: str) -> TextIO:
 
 
 def cached(kind: type[T], folder: Path, key: dict[str, Any], make: Callable[[], T]) -> T:
-    """The dataclass of this kind that is kept in `folder` under `key`; made and kept if there is none, or none that can be read."""
+    """The dataclass of this kind that `folder` keeps under `key`; made and kept if there is none, or none that can be read."""
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     path = folder / f"{name}.json"
     # Written whole or not at all: what does not fit is another version's, and made again.

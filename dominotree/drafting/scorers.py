@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from dominotree.drafting.topk import top_tokens
 from dominotree.kernels import candidate_log_probs, gru_step, score_candidates
+from dominotree.kernels.packed import pack
 from dominotree.models.drafter import DominoDrafter
 
 Normaliser = Literal["candidates", "tail"]
@@ -63,7 +64,9 @@ def _total(logits: Tensor) -> Tensor:
 
 
 class GruInputs(Protocol):
-    """Where the GRU's input products W_ih E(v) come from."""
+    """What a GRU step reads besides states: input products W_ih E(v), and W_hh [3G, G], packed once."""
+
+    weight_hh: Tensor
 
     def products(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Of tokens [R, m]: rows [T, 3G], and which of them is whose [R, m]."""
@@ -75,6 +78,7 @@ class ComputedInputs:
     def __init__(self, drafter: DominoDrafter, embedding: Tensor) -> None:
         """embedding: the target's [V, H]."""
         self.weight, self.embedding = drafter.prefix_gru.weight_ih_l0, embedding
+        self.weight_hh = pack(drafter.prefix_gru.weight_hh_l0)
 
     def products(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         rows = torch.arange(tokens.numel(), device=tokens.device).view_as(tokens)
@@ -87,6 +91,7 @@ class InputTable:
     def __init__(self, drafter: DominoDrafter, embedding: Tensor) -> None:
         """embedding: the target's [V, H]."""
         self.table = F.linear(embedding, drafter.prefix_gru.weight_ih_l0)  # [V, 3G]
+        self.weight_hh = pack(drafter.prefix_gru.weight_hh_l0)
 
     def products(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         return self.table, tokens
@@ -118,7 +123,7 @@ class ConditionalScorer:
     ) -> None:
         """z: [R, D, H]. base_logits: [R, D, V]. root: tokens [R]. candidate_width: M, or None for the full vocabulary."""
         requests, self.num_depths, vocabulary = base_logits.shape
-        self.inputs, self.weight_hh = inputs, drafter.prefix_gru.weight_hh_l0
+        self.inputs = inputs
         self.children = min(children, candidate_width or vocabulary)
         self.prefix = drafter.config.pure_draft_prefix_len
         self.base_logits = base_logits[:, : self.prefix]
@@ -155,7 +160,7 @@ class ConditionalScorer:
 
     def advance(self, states: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
         table, rows = self.inputs.products(tokens)
-        return gru_step(table, rows, states, parents, self.weight_hh)
+        return gru_step(table, rows, states, parents, self.inputs.weight_hh)
 
 
 def _candidates(base_logits: Tensor, width: int | None, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,46 +1,25 @@
-"""Matrix products of a few rows with weights that never change."""
+"""Linear layers whose weights never change."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-ROWS = 32
-"""Rows that a packed layout is chosen for; it serves any number."""
+from dominotree.kernels.packed import pack, product
 
 
 class Projection(nn.Module):
-    """x W^T + b of frozen weights, which a CPU gets laid out for its kernels once.
-
-    torch's own linear lays the weight out anew at every call, which for the few rows of a round costs as much as the product.
-    On a CPU the packed weight is a copy; `weight` is then None.
-    """
+    """x W^T + b of frozen weights. Where `pack` makes a copy of the weight, `weight` is None."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """weight: [out, in]; bias: [out]."""
         super().__init__()
-        self.packed = _packed(weight)
-        self.weight = weight.detach() if self.packed is None else None
+        self.packed = pack(weight)
+        self.weight = None if self.packed.is_mkldnn else self.packed
         self.bias = None if bias is None else bias.detach()
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[..., in] -> [..., out], added to `residual` [..., out] where there is one."""
-        if self.packed is None:
-            product = F.linear(x, self.weight, self.bias)
-            return product if residual is None else residual + product
-        if residual is None:
-            return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
-        return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.packed, self.bias, "add")
-
-
-def _packed(weight: Tensor) -> Tensor | None:
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return None
-    if weight.dtype != torch.float32 and not (weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
-        return None
-    with torch.no_grad():
-        return torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
+        return product(x, self.packed, self.bias, residual)
 
 
 def freeze_linears(module: nn.Module) -> None:

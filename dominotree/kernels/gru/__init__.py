@@ -13,7 +13,8 @@ def gru_step(inputs: Tensor, rows: Tensor, states: Tensor, parents: Tensor, weig
 
     inputs [T, 3G]: input products W_ih E(v), a row a token (the GRU input table) or a row a lane. rows [R, n] int64: the
     children's rows of it. states [R, m, G]: those of the depth above. parents [R, n] int64: which of them is whose.
-    weight_hh [3G, G]. Gates in torch's order reset, update, new; no biases. Half precision is computed in fp32.
+    weight_hh [3G, G], on a CPU packed or not. Gates in torch's order reset, update, new; no biases. Half precision is computed
+    in fp32.
     """
     if on_gpu(states):
         from dominotree.kernels.gru.kernel import gru_step as fused
