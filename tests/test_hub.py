@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from huggingface_hub.errors import (
 )
 
 from dominotree.errors import UserError
-from dominotree.hub import commit_of, fetch, resolve
+from dominotree.hub import commit_of, fetch, resolve, verify
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ANSWER = Response(503, request=Request("GET", "http://localhost"))
@@ -91,3 +92,25 @@ def test_a_cached_commit_needs_no_connection(tmp_path: Path, monkeypatch: pytest
     assert resolve("owner/name", "main", "dataset") == COMMIT
     with pytest.raises(UserError, match="cannot be reached"):
         resolve("owner/name", "other", "dataset")
+
+
+@pytest.mark.parametrize("digest", ["sha256", "git"])
+def test_what_was_downloaded_is_what_the_hub_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str) -> None:
+    monkeypatch.setenv("DOMINOTREE_CACHE", str(tmp_path / "cache"))
+    content = b"weights"
+    names = {"sha256": hashlib.sha256(content).hexdigest(), "git": hashlib.sha1(b"blob 7\0" + content).hexdigest()}
+    blob, snapshot = tmp_path / "blobs" / names[digest], tmp_path / "snapshots" / COMMIT
+    for folder in (blob.parent, snapshot):
+        folder.mkdir(parents=True)
+    (snapshot / "model.safetensors").symlink_to(blob)
+    blob.write_bytes(content)
+    verify(snapshot, "model owner/name")
+    monkeypatch.setattr("dominotree.hub._digest", lambda *_: pytest.fail("a file is read once"))
+    verify(snapshot, "model owner/name")
+    monkeypatch.undo()
+    monkeypatch.setenv("DOMINOTREE_CACHE", str(tmp_path / "cache"))
+    blob.write_bytes(b"weighty")
+    with pytest.raises(
+        UserError, match=f"model owner/name: model.safetensors is not the file that the Hub names; delete .*{blob.name}"
+    ):
+        verify(snapshot, "model owner/name")

@@ -1,21 +1,28 @@
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 import dominotree
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["test"]]
+LOCKS = ("requirements.lock", "requirements-torch.lock")
+PICKLES = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+LOADERS = {"torch.load", "np.load", "numpy.load", "pd.read_pickle", "yaml.load", "yaml.unsafe_load", "eval", "exec"}
 
 
 @pytest.mark.parametrize("pin", PINS)
@@ -32,13 +39,93 @@ def test_the_conda_environment_has_the_same_pins():
     assert python in SpecifierSet(PROJECT["requires-python"])
 
 
+def locked(*files: str) -> dict[str, set[str]]:
+    """The versions of every package that lock files name."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        for name, pinned in re.findall(r"^([a-z0-9.-]+)==(\S+)", (ROOT / file).read_text(), re.MULTILINE):
+            found.setdefault(name, set()).add(pinned)
+    return found
+
+
+def needed(pin: str, seen: set[str]) -> Iterator[str]:
+    """The names of all that a requirement brings on this machine."""
+    requirement = Requirement(pin)
+    marked = (
+        [requirement.marker.evaluate({"extra": extra}) for extra in (*requirement.extras, "")] if requirement.marker else [True]
+    )
+    name = canonicalize_name(requirement.name)
+    if any(marked) and name not in seen:
+        seen.add(name)
+        yield name
+        for brought in requires(name) or ():
+            yield from needed(brought, seen)
+
+
+def test_the_lock_has_the_versions_of_the_pins_and_of_all_that_they_bring():
+    """What is installed here, of torch the build, is what .ci/lock would have installed."""
+    lock, seen = locked(*LOCKS), set()
+    for name in [name for pin in PINS for name in needed(pin, seen)]:
+        assert version(name).partition("+")[0] in lock[name], f"{name}: .ci/lock makes the lock files again"
+    for requirement in map(Requirement, PINS):
+        assert {str(requirement.specifier)} == {f"=={pinned}" for pinned in lock[canonicalize_name(requirement.name)]}
+
+
+def test_every_locked_file_has_a_hash_but_what_torch_brings():
+    entries = re.split(r"\n(?=\S)", (ROOT / LOCKS[0]).read_text().strip())
+    assert len(entries) > 100
+    assert all(re.fullmatch(r"\S+==[^\n]+?(?: \\\n    --hash=sha256:[0-9a-f]{64})+", entry) for entry in entries)
+    assert {name.partition("-")[0] for name in locked(LOCKS[1])} == {"torch", "nvidia", "cuda"}
+
+
+def test_ci_installs_what_is_locked():
+    script = (ROOT / ".ci/run").read_text()
+    assert "--require-hashes --no-deps -r requirements.lock" in script and "-c requirements-torch.lock" in script
+
+
+def sources() -> list[Path]:
+    return [path for folder in ("dominotree", "benchmarks", "notebooks") for path in sorted(ROOT.glob(f"{folder}/**/*.py"))]
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_unpickled_and_no_foreign_code_is_run(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {alias.name for alias in node.names} | {getattr(node, "module", None) or ""}
+            assert not {name.partition(".")[0] for name in names} & PICKLES
+        if isinstance(node, ast.Call):
+            called, given = ast.unparse(node.func), {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            assert called not in LOADERS
+            if re.fullmatch(r"Auto\w+\.from_pretrained", called) and "**read" not in ast.unparse(node):
+                assert given["trust_remote_code"] == "False"
+
+
+def test_licence_and_citation():
+    assert (ROOT / "LICENSE").read_text().split()[:4] == ["Apache", "License", "Version", "2.0,"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["license"] == "Apache-2.0" and citation["version"] == PROJECT["version"]
+    paper = citation["preferred-citation"]
+    assert paper["title"].startswith("DominoTree: ") and paper["url"].endswith("/2607.08642")
+    shipped = (ROOT / "dominotree/assets/README.md").read_text()
+    assert all(folder.name in shipped for folder in (ROOT / "dominotree/assets").iterdir() if folder.is_dir())
+    notice = (ROOT / "dominotree/NOTICE.md").read_text()
+    assert "Apache-2.0" in shipped
+    for path in ("prompts/embedded", "assets", "reporting/printed", "published/manifest.sha256"):
+        assert (ROOT / "dominotree" / path).exists() and f"`{path}" in notice
+
+
 def test_one_version():
     assert dominotree.__version__ == PROJECT["version"]
 
 
 def test_what_the_package_imports_is_declared():
     declared = {re.split("[=<>]", pin)[0] for pin in PROJECT["dependencies"]}
-    other_names = {"hydra": "hydra-core", "omegaconf": "hydra-core", "huggingface_hub": "transformers"}
+    other_names = {
+        "hydra": "hydra-core",
+        "omegaconf": "hydra-core",
+        "huggingface_hub": "transformers",
+        "tokenizers": "transformers",
+    }
     text = "\n".join(file.read_text() for file in ROOT.glob("dominotree/**/*.py"))
     imported = set(re.findall(r"^ *(?:from|import) (\w+)", text, re.MULTILINE)) - sys.stdlib_module_names - {"dominotree"}
     assert {other_names.get(name, name) for name in imported} <= declared

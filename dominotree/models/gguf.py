@@ -71,8 +71,9 @@ def convert_gguf(directory: Path, gguf_name: str, output: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(directory, gguf_file=gguf_name, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(directory, gguf_file=gguf_name)
+        read = {"gguf_file": gguf_name, "trust_remote_code": False}
+        model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, **read)
+        tokenizer = AutoTokenizer.from_pretrained(directory, **read)
     except (ValueError, OSError, IndexError) as error:
         raise UserError(f"{directory / gguf_name}: cannot be read as GGUF ({error})") from None
     # The loaded model counts as quantised and refuses to be saved; the same weights under a plain config do not.

@@ -117,17 +117,24 @@ def load_target(name: str, dtype: torch.dtype, device: torch.device, revision: s
     source = resolve_target(name)
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, revision=revision, use_safetensors=True, attn_implementation=ATTENTION
+            source,
+            dtype=dtype,
+            revision=revision,
+            use_safetensors=True,
+            trust_remote_code=False,
+            attn_implementation=ATTENTION,
         )
     except (OSError, ValueError) as error:
         raise UserError(f"model.target={name}: cannot be loaded ({str(error).splitlines()[0]})") from None
+    if not Path(source).is_dir():
+        resolve(source, revision or "main")  # which verifies what is in the cache by now, the weights too
     return Target(model.to(device))
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> Any:
     """The target's tokenizer."""
     try:
-        return AutoTokenizer.from_pretrained(resolve_target(name), revision=revision)
+        return AutoTokenizer.from_pretrained(resolve_target(name), revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise UserError(f"model.target={name}: no tokenizer to be had ({str(error).splitlines()[0]})") from None
 
@@ -144,6 +151,6 @@ def check_pair(target: Any, drafter: DrafterConfig, name: str) -> None:
 def target_config(name: str, revision: str | None = None) -> Any:
     """The target's configuration alone, without its weights."""
     try:
-        return AutoConfig.from_pretrained(resolve_target(name), revision=revision)
+        return AutoConfig.from_pretrained(resolve_target(name), revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise UserError(f"model.target={name}: cannot be loaded ({str(error).splitlines()[0]})") from None
