@@ -1,4 +1,4 @@
-"""What the study `rehearsal` measures: a tiny random Qwen3 and drafters, in the released layouts, and prompts in the paper's form.
+"""What the study `rehearsal` measures: a tiny random Qwen3 with drafters in the released layouts, prompts in the paper's form.
 
     python -m dominotree.rehearsal FOLDER
 
