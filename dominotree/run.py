@@ -28,6 +28,8 @@ def measure_run(config: RunConfig) -> None:
     """
     # These need torch, so only once the configuration is known to be right.
     from dominotree.commits import commits, pin
+    from dominotree.hardware import gpu_clocks
+    from dominotree.loading import resolve_device
     from dominotree.measure import measure
     from dominotree.models.target import ATTENTION
 
@@ -42,6 +44,7 @@ def measure_run(config: RunConfig) -> None:
         "digest": config.digest,
         "attention": ATTENTION,
         "dtype": config.model.dtype,
+        "gpu_clocks": gpu_clocks(resolve_device(config.engine.device)),  # while it is still warm
         **measured_by(journal),
     }
     totals = summary(records)
