@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dominotree.errors import UserError
-from dominotree.files import atomic_write
+from dominotree.files import atomic_write, hold
 from tests.faults import fill_disk
 
 
@@ -56,3 +56,16 @@ def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("a file")
     with pytest.raises(UserError, match="not written"), atomic_write(tmp_path / "folder" / "file"):
         pass
+
+
+def test_a_lock_is_held_once_and_says_by_whom(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "lock"
+    with hold(path, "at it"), pytest.raises(UserError, match=rf"lock: another process is at it \(process {os.getpid()}\); wait"):
+        hold(path, "at it")
+    hold(path, "at it").close()
+
+
+def test_a_lock_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="lock: not written"):
+        hold(tmp_path / "file" / "lock", "at it")
