@@ -20,18 +20,6 @@ include: "workflow/rules/drafters.smk"
 include: "workflow/rules/rehearsal.smk"
 
 
-localrules: # on a cluster, where Snakemake itself runs: they take seconds, or start a Snakemake of their own
-    demo_target,
-    document,
-    figure,
-    numbers_of_tables,
-    published_records,
-    rehearsal,
-    rehearsal_models,
-    rehearsal_part,
-    table,
-
-
 onstart:
     hold_study()
 

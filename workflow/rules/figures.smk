@@ -28,6 +28,10 @@ def records_drawn(figure):
     return [FOLDER / "records" / grid / record_file(*place) for place in STUDY.grids[grid].places]
 
 
+localrules:
+    figure,
+
+
 rule figure:
     input:
         lambda wildcards: records_drawn(wildcards.figure),

@@ -4,6 +4,10 @@
 MODELS, ENGINE = STUDY.runs[0].model, STUDY.runs[0].engine
 
 
+localrules:
+    demo_target,
+
+
 rule demo_target:
     output:
         DEMO_TARGET,

@@ -11,6 +11,12 @@ REHEARSED = {
 }
 
 
+localrules:
+    rehearsal_models,
+    rehearsal,
+    rehearsal_part,
+
+
 rule rehearsal_models:
     output:
         touch(REHEARSAL / "made"),

@@ -1,6 +1,12 @@
 # Tables from the records of a study, and what is made of them: no torch, seconds on any machine.
 
 
+localrules:
+    table,
+    numbers_of_tables,
+    document,
+
+
 rule table:
     input:
         lambda wildcards: records_for(wildcards.table),
