@@ -197,10 +197,15 @@ def check_tracking(tracking: TrackingConfig) -> None:
         where = Path(tracking.folder, "wandb")
         raise UserError(f"{where}: not writable ({error.strerror}); set tracking.folder, or tracking=disabled") from None
     if mode == "online":
-        import wandb
+        check_key()
 
-        if not wandb.login(prompt=False, verify=False):
-            raise UserError("tracking=online: no key for W&B; run `wandb login`, set WANDB_API_KEY, or take tracking=offline")
+
+def check_key() -> None:
+    """Raise `UserError` if W&B has no key of this person; it would ask for one, where nobody may be looking."""
+    import wandb
+
+    if not wandb.login(prompt=False, verify=False):
+        raise UserError("no key for W&B, which it needs online; run `wandb login`, set WANDB_API_KEY, or take tracking=offline")
 
 
 def artifact_name(words: str) -> str:

@@ -12,7 +12,8 @@ import pandas as pd
 from dominotree.config import RunConfig
 from dominotree.tracking import TrackedRun, artifact_name, track_run
 
-PER_ROUND = ("draft_ms", "build_ms", "verify_ms", "commit_ms", "tree_nodes", "forecast")
+STAGES = ("draft_ms", "build_ms", "verify_ms", "commit_ms")
+PER_ROUND = (*STAGES, "tree_nodes", "forecast")
 CURVES = ("tps", "tau", "num_output", *PER_ROUND)
 """What the run of an arm shows prompt by prompt."""
 
@@ -39,7 +40,7 @@ def log_arm(run: TrackedRun, rows: pd.DataFrame, total: Mapping[str, Any], artif
         counts = {"prompt/accepted": row.accept_hist + [0] * (most - len(row.accept_hist))}
         run.log({f"prompt/{name}": getattr(row, name) for name in CURVES}, step, counts)
     run.table("records", rows.drop(columns=list(LISTS)))
-    run.summary({**total, **rows[list(PER_ROUND)].mean()})
+    run.summary({**_named(total), **rows[list(PER_ROUND)].mean()})
     run.artifact(artifact, "records", [path])
 
 
@@ -53,7 +54,7 @@ def log_comparison(
     """Log as one W&B run what the arms of a run came to (`totals`, by arm) and answered, from their record files `paths`."""
     with _track(config, metadata, "compare", _place(config)) as run:
         run.use("records", {records_artifact(config, arm): [path] for arm, path in paths.items()})
-        run.summary({f"{column}/{arm}": row[column] for arm, row in totals.iterrows() for column in totals})
+        run.summary({f"{name}/{arm}": value for arm, row in totals.iterrows() for name, value in _named(row).items()})
         run.summary({"seconds": metadata["seconds"]})
         run.table("arms", totals.rename_axis("arm").reset_index())
         run.table("prompts", answers)
@@ -71,6 +72,11 @@ def _track(
     hardware, known = metadata["hardware"], {key: value for key, value in metadata.items() if key != "config"}
     tags = (config.model.name, hardware.get("gpu") or hardware["cpu"], *tags, *([config.grid] if config.grid else []))
     return track_run(config.tracking, config.study_name, stage, name, tags, metadata["config"] | known | (about or {}))
+
+
+def _named(total: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of an arm by names that W&B does not take for folders."""
+    return {"tps" if name == "tok/s" else name: value for name, value in total.items()}
 
 
 def _place(config: RunConfig) -> str:
