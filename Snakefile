@@ -9,7 +9,11 @@
 #   snakemake numbers --cores 1                     the numbers that a text quotes, as JSON and as LaTeX macros
 #   snakemake paper.pdf --cores 1                   all tables and figures in one document, where there is a LaTeX
 #   snakemake rehearsal --cores 1                   the paper's whole study on tiny random models, in minutes
+#   snakemake tables figures --cores 1 --report-after-run --report results/demo/report.html    the same, to look at in a browser
 #   snakemake drafters --cores 1                    the drafters of dominotree/assets/, made again
+
+
+report: "workflow/report/study.rst"
 
 
 include: "workflow/rules/common.smk"

@@ -26,7 +26,7 @@ MEASURE_SOURCES = (
 )
 """What decides a measured number."""
 
-SHOWN = ("layout.py", "latex.py", "names.py", "notes.py", "paper.py", "printed", "source.py", "tables")
+SHOWN = ("html.py", "layout.py", "latex.py", "names.py", "notes.py", "paper.py", "printed", "source.py", "tables")
 TABLE_SOURCES = ("records.py", *(f"reporting/{name}" for name in SHOWN), "stats.py")
 """What decides a table, given the records."""
 

@@ -19,7 +19,8 @@ import dominotree
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PINS = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["test"]]
+EXTRAS = PROJECT["optional-dependencies"]
+PINS = [*PROJECT["dependencies"], *EXTRAS["tracking"], *EXTRAS["test"]]
 LOCKS = ("requirements.lock", "requirements-torch.lock")
 PICKLES = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 LOADERS = {"torch.load", "np.load", "numpy.load", "pd.read_pickle", "yaml.load", "yaml.unsafe_load", "eval", "exec"}
@@ -119,12 +120,13 @@ def test_one_version():
 
 
 def test_what_the_package_imports_is_declared():
-    declared = {re.split("[=<>]", pin)[0] for pin in PROJECT["dependencies"]}
+    declared = {re.split("[=<>]", pin)[0] for pin in (*PROJECT["dependencies"], *EXTRAS["tracking"])}
     other_names = {
         "hydra": "hydra-core",
         "omegaconf": "hydra-core",
         "huggingface_hub": "transformers",
         "tokenizers": "transformers",
+        "wandb_workspaces": "wandb-workspaces",
     }
     text = "\n".join(file.read_text() for file in ROOT.glob("dominotree/**/*.py"))
     imported = set(re.findall(r"^ *(?:from|import) (\w+)", text, re.MULTILINE)) - sys.stdlib_module_names - {"dominotree"}

@@ -13,7 +13,7 @@ from dominotree.config import TrackingConfig, parse
 from dominotree.records import read_metadata
 from dominotree.tracking import TrackedRun, artifact_name, track_run
 
-TABLE_FILES = (".tex", ".csv", ".md")
+TABLE_FILES = (".tex", ".csv", ".md", ".html")
 FIGURE_FILES = (".pdf", ".png", ".csv", ".tex")
 
 

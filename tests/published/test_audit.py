@@ -24,7 +24,7 @@ def test_all_of_it_is_reproduced(results: Path, tmp_path: Path, capsys: pytest.C
         main(["--archive", str(results), "--output", str(tmp_path)])
     assert stopped.value.code == 0
     assert capsys.readouterr().out.splitlines()[-1] == "2449 of 2449 cells reproduced"
-    files = {f"{name}{suffix}" for name in TABLES for suffix in (".tex", ".csv", ".md")}
+    files = {f"{name}{suffix}" for name in TABLES for suffix in (".tex", ".csv", ".md", ".html")}
     assert {path.name for path in tmp_path.iterdir()} == files | {"audit_cells.csv"}
     assert pd.read_csv(tmp_path / "audit.csv").cells.sum() == len(pd.read_csv(tmp_path / "audit_cells.csv")) == 2449
 

@@ -15,6 +15,7 @@ from dominotree.paths import ASSETS, cache_dir
 from dominotree.provenance import DOCUMENT_SOURCES, NUMBER_SOURCES, TABLE_SOURCES, TRAINING_SOURCES, source_digests
 from dominotree.reporting.catalogue import TABLES, check_arms, tables_of
 from dominotree.reporting.document import NO_LATEX, has_latex
+from dominotree.tracking.derived import FIGURE_FILES, TABLE_FILES
 
 ENVIRONMENT = "../../environment.yml"
 
@@ -93,8 +94,13 @@ def records_for(table):
 
 
 def table_files(name):
-    """A table as LaTeX, CSV and Markdown."""
-    return multiext(str(FOLDER / "tables" / name), ".tex", ".csv", ".md")
+    """A table as LaTeX, CSV, Markdown and a page."""
+    return multiext(str(FOLDER / "tables" / name), *TABLE_FILES)
+
+
+def reported(files, suffix, **about):
+    """Output files, the one with that suffix marked for the report."""
+    return [report(file, **about) if str(file).endswith(suffix) else file for file in files]
 
 
 def document_or_message():

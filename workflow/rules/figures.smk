@@ -11,7 +11,7 @@ wildcard_constraints:
 
 def figure_files(name):
     """A figure as PDF and PNG, its numbers, and a LaTeX figure with its caption."""
-    return multiext(str(FOLDER / "figures" / name), ".pdf", ".png", ".csv", ".tex")
+    return multiext(str(FOLDER / "figures" / name), *FIGURE_FILES)
 
 
 def figure_digest(figure):
@@ -36,7 +36,9 @@ rule figure:
     input:
         lambda wildcards: records_drawn(wildcards.figure),
     output:
-        figure_files("{figure}"),
+        reported(
+            figure_files("{figure}"), ".png", caption="../report/figure.rst", category="Figures", labels={"figure": "{figure}"}
+        ),
     log:
         FOLDER / "logs/figure-{figure}.log",
     conda:

@@ -20,9 +20,16 @@ rule published_records:
 
 rule audit:
     output:
-        multiext(str(FOLDER / "audit"), ".tex", ".csv", ".md"),
-        multiext(str(FOLDER / "audit_intervals"), ".tex", ".csv", ".md"),
-        multiext(str(FOLDER / "published_anomalies"), ".tex", ".csv", ".md"),
+        *(
+            reported(
+                multiext(str(FOLDER / name), *TABLE_FILES),
+                ".html",
+                caption="../report/audit.rst",
+                category="Audit",
+                labels={"table": name},
+            )
+            for name in ("audit", "audit_intervals", "published_anomalies")
+        ),
         FOLDER / "audit_cells.csv",
     log:
         FOLDER / "logs/audit.log",

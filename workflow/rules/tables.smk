@@ -11,7 +11,7 @@ rule table:
     input:
         lambda wildcards: records_for(wildcards.table),
     output:
-        table_files("{table}"),
+        reported(table_files("{table}"), ".html", caption="../report/table.rst", category="Tables", labels={"table": "{table}"}),
     log:
         FOLDER / "logs/{table}.log",
     conda:
@@ -49,7 +49,7 @@ rule document:
             *(FOLDER / "figures" / f"{figure}.tex" for figure in figures_of(STUDY)),
         ],
     output:
-        FOLDER / "paper.pdf",
+        report(FOLDER / "paper.pdf", caption="../report/document.rst", category="Document", labels={"document": "all of it"}),
     log:
         FOLDER / "logs/paper.log",
     conda:

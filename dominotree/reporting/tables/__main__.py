@@ -2,7 +2,7 @@
 
     python -m dominotree.reporting.tables table2 --records results/demo/records/main --output results/demo/tables/table2
 
-writes table2.tex, table2.csv and table2.md and prints the last.
+writes table2.tex, table2.csv, table2.md and table2.html, and prints the Markdown.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dominotree.errors import UserError, exit_on_user_error
 from dominotree.files import atomic_write
 from dominotree.provenance import TABLE_SOURCES, source_digests
 from dominotree.records import read_metadata
+from dominotree.reporting.html import to_html
 from dominotree.reporting.latex import to_latex
 from dominotree.reporting.layout import Table, to_markdown
 from dominotree.reporting.source import Source, read_source, record_files
@@ -69,8 +70,9 @@ def make_table(name: str, places: Sequence[Path], output: Path, chosen: Sequence
 
 
 def write_table(table: Table, output: Path) -> list[Path]:
-    """Write `output`.tex, .csv and .md: all are complete before the first takes its place."""
-    texts = {".tex": to_latex(table), ".csv": table.data.to_csv(index=False), ".md": to_markdown(table)}
+    """Write `output`.tex, .csv, .md and .html: all are complete before the first takes its place."""
+    csv = table.data.to_csv(index=False)
+    texts = {".tex": to_latex(table), ".csv": csv, ".md": to_markdown(table), ".html": to_html(table)}
     files = {output.with_name(output.name + suffix): text for suffix, text in texts.items()}
     with ExitStack() as stack:
         for path, text in files.items():
@@ -85,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--records", nargs="+", type=Path, required=True, metavar="PATH", help="record files, or folders, searched in depth"
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="PATH", help="written with .tex, .csv and .md added")
+    parser.add_argument("--output", type=Path, required=True, metavar="PATH", help="written with .tex, .csv, .md and .html added")
     parser.add_argument("--arms", nargs="+", default=(), metavar="ARM", help="of methods with several, the one to take")
     parser.add_argument("--beside-paper", action="store_true", help="show what the paper printed beside what was measured")
     options = parser.parse_args(arguments)

@@ -24,6 +24,7 @@ from dominotree.reporting.source import Source
 from dominotree.reporting.tables import __main__ as command
 from dominotree.reporting.tables.__main__ import main, make_table, write_table
 from dominotree.reporting.tables.main_results import table2
+from dominotree.tracking.derived import TABLE_FILES
 from tests.faults import fill_disk
 from tests.synthetic import HARDWARE, METADATA, study
 
@@ -41,10 +42,10 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_command_writes_three_files_and_prints_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_four_files_and_prints_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = folder.parent / "tables" / "table2"
     main(["table2", "--records", str(folder), "--output", str(output)])
-    assert sorted(os.listdir(output.parent)) == ["table2.csv", "table2.md", "table2.tex"]
+    assert sorted(os.listdir(output.parent)) == ["table2.csv", "table2.html", "table2.md", "table2.tex"]
     assert output.with_suffix(".md").read_text().strip() in capsys.readouterr().out
     pd.testing.assert_frame_equal(pd.read_csv(output.with_suffix(".csv")), table2(Source(RECORDS, SETTING)).data)
 
@@ -111,7 +112,8 @@ def test_the_command_logs_the_table_where_its_records_were_logged(folder: Path, 
     table = make_table("table1", [folder], output)
     assert logged[:5] == [TrackingConfig("disabled"), "demo", "table", "table1 demo", ["tiny", "Some CPU (2 cores, 2 threads)"]]
     run.table.assert_called_once_with("table1", table.data)
-    run.artifact.assert_called_once_with("table1 demo", "table", [output.with_suffix(end) for end in (".tex", ".csv", ".md")])
+    run.use.assert_called_once_with("records", {})
+    run.artifact.assert_called_once_with("table1-demo", "table", [output.with_suffix(end) for end in TABLE_FILES])
 
 
 def test_a_missing_file_is_named(folder: Path) -> None:
@@ -129,9 +131,9 @@ def test_files_of_two_machines_are_refused(folder: Path) -> None:
 
 def test_a_failure_on_the_way_leaves_all_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "table2"
-    for suffix in (".tex", ".csv", ".md"):
+    for suffix in TABLE_FILES:
         output.with_suffix(suffix).write_text("old")
     fill_disk(monkeypatch)
     with pytest.raises(UserError, match="No space left on device"):
         write_table(table2(Source(RECORDS, SETTING)), output)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {f"table2{s}": "old" for s in (".tex", ".csv", ".md")}
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {f"table2{s}": "old" for s in TABLE_FILES}
