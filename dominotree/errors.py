@@ -19,7 +19,10 @@ P = ParamSpec("P")
 
 
 class UserError(Exception):
-    """Bad input, explained in one line."""
+    """Bad input, explained in one line, whatever the input was that it quotes."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))
 
 
 def exit_on_user_error(main: Callable[P, None]) -> Callable[P, None]:

@@ -94,7 +94,7 @@ class Journal:
     def _checked(self, entry: Any, where: str, remedy: str) -> dict[str, list[dict[str, Any]]]:
         match entry:
             case {"conversation": str(conversation), "seconds": float(), "records": list(records)} if (
-                conversation not in self._entries
+                conversation not in self._entries and all(isinstance(record, dict) for record in records)
             ):
                 frame = validate(pd.DataFrame(records), where, remedy)
             case _:

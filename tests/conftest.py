@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 
+from tests.pipeline import snakemake  # noqa: F401 (a fixture of several rooms)
+
+settings.register_profile("unhurried", deadline=None)  # a busy machine is no fault
+settings.load_profile("unhurried")
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
 

@@ -1,47 +1,12 @@
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from dominotree.compose import load_study
-from tests import stand_in
-
-ROOT = Path(__file__).parents[1]
-SMALL = ["variant=small", 'overrides=["grids.main.datasets=[chat]","grids.main.temperatures=[0.5]","tracking=disabled"]']
-
-
-@pytest.fixture
-def snakemake(tmp_path, monkeypatch):
-    """Start Snakemake on this repository with the results in `tmp_path`; jobs measure with the stand-in."""
-    (tmp_path / "sitecustomize.py").write_text(stand_in.SITECUSTOMIZE)
-    target = tmp_path / "cache" / "SmolLM2-135M-Instruct" / "model.safetensors"
-    target.parent.mkdir(parents=True)
-    target.touch()
-    monkeypatch.setenv("DOMINOTREE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
-    monkeypatch.setenv(stand_in.LOG, str(tmp_path / "measured"))
-    monkeypatch.setenv(stand_in.PAUSE, str(tmp_path / "pause"))
-
-    def start(*arguments: str) -> subprocess.Popen:
-        command = [sys.executable, "-m", "snakemake", "--cores", "1", "--directory", str(tmp_path), *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes)
-
-    return start
-
-
-def finish(process: subprocess.Popen) -> str:
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
-    return output
+from tests.pipeline import SMALL, finish
 
 
 def test_dry_run_of_the_default_target(snakemake):
@@ -138,18 +103,3 @@ def test_the_papers_numbers_beside_ours_make_no_other_study(snakemake):
     output = finish(snakemake("table2", "--dry-run", "--printshellcmds", "--config", 'overrides=["tables.beside_paper=true"]'))
     assert "results/demo/tables/table2 --beside-paper" in output
     assert "beside_paper" not in "".join(line for line in output.splitlines() if "dominotree.run" in line)
-
-
-def test_after_a_sigkill_nothing_is_lost_or_measured_twice(snakemake, tmp_path):
-    (tmp_path / "pause").touch()
-    process = snakemake("table2", "--config", *SMALL)
-    measured = tmp_path / "measured"
-    while not measured.exists() or len(measured.read_text().splitlines()) < 2:
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    (tmp_path / "pause").unlink()
-    finish(snakemake("table2", "--config", *SMALL))
-    assert measured.read_text().splitlines() == [f"demo-small main chat t0.5 chat-{number:02d}" for number in range(4)]
-    assert (tmp_path / "results/demo-small/tables/table2.md").is_file()
