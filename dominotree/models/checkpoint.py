@@ -185,6 +185,9 @@ def parse_config(top: dict[str, Any], path: Path) -> DrafterConfig:
 
 
 def _check_ranges(config: DrafterConfig, path: Path) -> None:
+    if config.num_hidden_layers > config.num_target_layers:
+        layers = f"num_hidden_layers {config.num_hidden_layers}"
+        raise UserError(f"{path}: {layers} exceeds the target's {config.num_target_layers}, where a drafter has fewer")
     if config.mask_token_id >= config.vocab_size:
         raise UserError(f"{path}: mask_token_id {config.mask_token_id} is outside the vocabulary of {config.vocab_size}")
     if config.head_dim % 2:

@@ -185,6 +185,7 @@ def test_wrong_label_convention(tmp_path, kind, value):
         ({"num_key_value_heads": 3}, "num_key_value_heads"),
         ({"pure_draft_prefix_len": 7}, "pure_draft_prefix_len"),
         ({"layer_types": ["full_attention"]}, "layer_types"),
+        ({"layer_types": None, "num_hidden_layers": 10**9}, "num_hidden_layers"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "linear"),
         ({"rope_scaling": {"type": "dynamic"}}, "dynamic"),
         ({"rope_scaling": "yarn"}, "yarn"),
