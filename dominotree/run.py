@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from dominotree.compose import runs_from_command_line
 from dominotree.config import RunConfig
 from dominotree.errors import exit_on_user_error
 from dominotree.journal import measured_by
+from dominotree.needs import seconds_of, work
 from dominotree.outputs import side_by_side
 from dominotree.paths import record_file
 from dominotree.prompts import load_dataset
-from dominotree.records import read_metadata, write_records
+from dominotree.records import write_records
 from dominotree.tracking import check_tracking
 from dominotree.tracking.measured import log_arm, log_comparison, records_artifact, track_arm
 
@@ -95,11 +96,12 @@ def _grid_left(config: RunConfig) -> str:
     if config.grid is None:
         return ""
     grid = config.grids[config.grid]
-    points = list(product(grid.datasets, grid.temperatures))
-    paths = [config.records / record_file(*point, config.arms[0].label) for point in points]
-    seconds = [read_metadata(path)["seconds"] for path in paths if path.is_file()]
-    left = sum(seconds) / len(seconds) * (len(points) - len(seconds))
-    done = f"{len(seconds)} of {len(points)} runs measured, about {left / 60:.0f} min left"
+    points = product(grid.datasets, grid.temperatures)
+    runs = [replace(config, dataset=replace(config.dataset, name=dataset), temperature=t) for dataset, t in points]
+    measured = [(work(run), seconds) for run in runs if (seconds := seconds_of(run)) is not None]
+    rate = sum(seconds for _, seconds in measured) / sum(expected for expected, _ in measured)
+    left = rate * (sum(map(work, runs)) - sum(expected for expected, _ in measured))
+    done = f"{len(measured)} of {len(runs)} runs measured, about {left / 60:.0f} min left"
     return f"\nstudy {config.study_name}, grid {config.grid}: {done}"
 
 

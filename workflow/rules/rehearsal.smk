@@ -40,6 +40,8 @@ for TARGET in REHEARSED:
             rules.rehearsal_models.output,
         log:
             f"results/logs/{TARGET}.log",
+        conda:
+            ENVIRONMENT
         threads: workflow.cores
         params:
             snakefile=workflow.main_snakefile,
