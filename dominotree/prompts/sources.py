@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from dominotree.arms import STRICT
 from dominotree.errors import UserError
 from dominotree.files import atomic_write
-from dominotree.hub import fetch, resolve
+from dominotree.hub import IN_EVERY_REPOSITORY, fetch, verify
 from dominotree.paths import cache_dir
 from dominotree.progress import track
 
@@ -56,7 +56,8 @@ def read_rows(path: Path) -> Iterator[tuple[int, Any]]:
 
 def fetch_rows(source: HubSource, fields: Sequence[str]) -> Sequence[Row]:
     """All rows of a dataset on the Hub, with these fields at least. Raises `UserError` where it cannot be had."""
-    commit = resolve(source.repo, source.revision, "dataset")
+    folder = fetch(source.repo, source.revision, [IN_EVERY_REPOSITORY], "dataset")
+    commit = folder.name
     if source.files:
         return _raw_rows(source, commit, fields)
     # Imported here, because the embedded sets and files do without it.
@@ -64,10 +65,12 @@ def fetch_rows(source: HubSource, fields: Sequence[str]) -> Sequence[Row]:
     from huggingface_hub.errors import HTTPError
 
     try:
-        return datasets.load_dataset(source.repo, source.config, split=source.split, revision=commit)
+        rows = datasets.load_dataset(source.repo, source.config, split=source.split, revision=commit)
     except (OSError, ValueError, HTTPError, datasets.exceptions.DatasetsError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"dataset {source.repo} at {source.revision}: cannot be loaded ({reason})") from None
+    verify(folder, f"dataset {source.repo}")  # which has the data by now
+    return rows
 
 
 def _raw_rows(source: HubSource, commit: str, fields: Sequence[str]) -> list[Row]:
