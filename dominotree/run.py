@@ -35,6 +35,7 @@ def measure_run(config: RunConfig) -> None:
     from dominotree.models.target import ATTENTION
 
     check_tracking(config.tracking)
+    resolve_device(config.engine.device)  # a machine without the GPU that is asked for need not ask the Hub
     config = pin(config)
     point = config.point.replace(" ", "-")
     journal = config.folder / "journals" / f"{point}-{config.digest}.jsonl"
