@@ -35,7 +35,7 @@ def measure_run(config: RunConfig) -> None:
     from dominotree.models.target import ATTENTION
 
     check_tracking(config.tracking)
-    resolve_device(config.engine.device)  # a machine without the GPU that is asked for need not ask the Hub
+    device = resolve_device(config.engine.device)  # first: a machine without the GPU that is asked for need not ask the Hub
     config = pin(config)
     point = config.point.replace(" ", "-")
     journal = config.folder / "journals" / f"{point}-{config.digest}.jsonl"
@@ -46,7 +46,7 @@ def measure_run(config: RunConfig) -> None:
         "digest": config.digest,
         "attention": ATTENTION,
         "dtype": config.model.dtype,
-        "gpu_clocks": gpu_clocks(resolve_device(config.engine.device)),  # while it is still warm
+        "gpu_clocks": gpu_clocks(device),  # while it is still warm
         **measured_by(journal),
     }
     totals = summary(records)
