@@ -16,7 +16,7 @@ import pandas as pd
 from dominotree.config import TrackingConfig
 from dominotree.errors import UserError, exit_on_user_error
 from dominotree.tracking import check_key
-from dominotree.tracking.offline import OfflineRun, read_runs
+from dominotree.tracking.offline import OfflineRun, by_level, read_runs
 from dominotree.tracking.workspace import make_workspace
 
 HEADLINES = ("tps", "speedup", "tau", "divergent")
@@ -33,8 +33,9 @@ def list_runs(folder: Path, study: str | None, stage: str | None) -> None:
     print(f"\n{len(runs)} runs, {len(runs) - len(left)} uploaded")
     print(f"browse them here, without an account:  wandb leet {shlex.quote(str(folder / 'wandb'))}")
     if left:
-        print("upload them, in this order, so that an artifact comes before what was made from it:")
-        print(" \\\n    ".join(["wandb sync -n 1", *(shlex.quote(str(run.folder)) for run in left)]))
+        print("upload them, in this order, so that an artifact is there before what was made from it:")
+    for level in by_level(left):
+        print(" \\\n    ".join(["wandb sync", *(shlex.quote(str(run.folder)) for run in level)]))
 
 
 def to_table(runs: Sequence[OfflineRun]) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -62,6 +62,18 @@ def read_runs(folder: Path, study: str | None = None) -> list[OfflineRun]:
             f"{folder}/wandb: no offline runs{f' of study {study}' if study else ''}{f', only of {studies}' if studies else ''}"
         )
     return sorted(found, key=lambda run: run.started)
+
+
+def by_level(runs: Sequence[OfflineRun]) -> list[list[OfflineRun]]:
+    """Runs that use nothing of the others, then those that use what these made, and so on."""
+    makers = {artifact.name: run for run in runs for artifact in run.artifacts if not artifact.used}
+
+    def level(run: OfflineRun) -> int:
+        used = {artifact.name for artifact in run.artifacts if artifact.used} & makers.keys()
+        return 1 + max((level(makers[name]) for name in used if makers[name].id != run.id), default=-1)
+
+    levels = [(level(run), run) for run in runs]
+    return [[run for at, run in levels if at == number] for number in sorted({at for at, _ in levels})]
 
 
 def read_run(file: Path) -> OfflineRun | None:
