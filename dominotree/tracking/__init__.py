@@ -119,6 +119,7 @@ class TrackedRun:
             _check_writable(folder)
             if mode == "online":
                 try:
+                    check_key()
                     return start("online")
                 except Exception as error:
                     os.environ["WANDB_MODE"] = "offline"

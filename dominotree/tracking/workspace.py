@@ -42,7 +42,7 @@ def make_workspace(study: str, tracking: TrackingConfig) -> Any:
         "Answers": [wr.WeavePanelSummaryTable(table_name="prompts"), wr.WeavePanelSummaryTable(table_name="arms")],
     }
     runs = ws.RunsetSettings(
-        filters=[ws.Metric("Group") == study, ws.Metric("JobType").isin(["measure", "compare"])],
+        filters=ws.And(ws.Metric("Group") == study, ws.Metric("JobType").isin(["measure", "compare"])),
         groupby=[ws.Config("grid"), ws.Config("dataset.name"), ws.Config("temperature"), ws.Config("arm")],
     )
     return ws.Workspace(

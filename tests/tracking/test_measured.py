@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from dominotree.compose import compose_run
-from dominotree.outputs import side_by_side
+from dominotree.outputs import MARK, side_by_side
 from dominotree.reporting.figures.__main__ import make_figure
 from dominotree.reporting.tables.__main__ import make_table
 from dominotree.run import measure_run
 from dominotree.tracking.__main__ import main
 from dominotree.tracking.measured import CURVES
-from dominotree.tracking.offline import OfflineRun, read_runs
+from dominotree.tracking.offline import OfflineRun, by_level, read_runs
 from tests.synthetic import record
 
 
@@ -92,7 +92,12 @@ def test_the_runs_are_listed_with_how_to_browse_and_to_upload_them(study, capsys
     out = capsys.readouterr().out
     assert "dominotree@8 chat t0" in out and "table1" not in out
     assert f"wandb leet {folder}/wandb" in out and "3 runs, 0 uploaded" in out
-    assert out.rstrip().endswith(str(study["runs"][2].folder)) and "wandb sync -n 1" in out
+    assert out.rstrip().endswith(str(study["runs"][2].folder)) and "wandb sync " in out
+
+
+def test_what_is_used_is_uploaded_before_what_uses_it(study):
+    arms, made = by_level(study["runs"])
+    assert {run.stage for run in arms} == {"measure"} and {run.stage for run in made} == {"compare", "table", "figure"}
 
 
 @pytest.mark.parametrize(
@@ -116,6 +121,4 @@ def test_an_answer_that_differs_is_marked_where_it_does():
     table = side_by_side(pd.DataFrame(rows), {"a": ("Why?",)}, lambda ids: " ".join(map(str, ids)))
     (row,) = table.to_dict("records")
     assert row["divergent"] == "domino" and row["prompt"] == "Why?"
-    assert (
-        row["ar"] == " ".join(["5"] * 12) and row["domino"] == "5 5\N{LEFT WHITE SQUARE BRACKET}7 8\N{RIGHT WHITE SQUARE BRACKET}"
-    )
+    assert row["ar"] == " ".join(["5"] * 12) and row["domino"] == f"5 5{MARK[0]}7 8{MARK[1]}"

@@ -177,6 +177,14 @@ def test_without_a_network_an_online_run_is_kept_offline(tmp_path, monkeypatch, 
     assert [(run.name, run.finished) for run in read_runs(tmp_path)] == [("first", True), ("second", True)]
 
 
+def test_without_a_key_a_table_is_logged_offline_with_one_warning(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_MODE", "online")
+    with logged(tmp_path) as run:
+        assert run.id
+    assert capsys.readouterr().err.startswith("warning: W&B is not to be had online (no key for W&B")
+    assert only_run(tmp_path).finished
+
+
 @pytest.mark.usefixtures("online")
 def test_a_network_that_fails_in_the_middle_costs_a_warning(tmp_path, monkeypatch, capfd):
     with serving() as server:
