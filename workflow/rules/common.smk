@@ -11,10 +11,18 @@ from dominotree.errors import UserError
 from dominotree.files import hold
 from dominotree.models.gguf import DEMO, demo_target_dir
 from dominotree.needs import header
-from dominotree.paths import ASSETS, cache_dir
-from dominotree.provenance import DOCUMENT_SOURCES, NUMBER_SOURCES, TABLE_SOURCES, TRAINING_SOURCES, source_digests
+from dominotree.paths import ASSETS, cache_dir, record_file
+from dominotree.provenance import (
+    DOCUMENT_SOURCES,
+    FIGURE_SOURCES,
+    NUMBER_SOURCES,
+    TABLE_SOURCES,
+    TRAINING_SOURCES,
+    source_digests,
+)
 from dominotree.reporting.catalogue import TABLES, check_arms, tables_of
 from dominotree.reporting.document import NO_LATEX, has_latex
+from dominotree.reporting.figures import GRIDS, figures_of
 from dominotree.tracking.derived import FIGURE_FILES, TABLE_FILES
 
 ENVIRONMENT = "../../environment.yml"
@@ -32,15 +40,20 @@ FOLDER = STUDY.folder
 # How runs are logged changes no number, so it is not among the params, by which jobs are run again.
 if "tracking" in config:
     os.environ.setdefault("WANDB_MODE", STUDY.tracking.mode)
-TRACK = shlex.join(["--study", STUDY.name, "--tracking", json.dumps(asdict(STUDY.tracking))])
+os.environ["DOMINOTREE_TRACKING"] = json.dumps(asdict(STUDY.tracking))
 RUNS = {(run.grid, run.dataset.name, f"{run.temperature:g}"): run for run in STUDY.runs}
 DEMO_TARGET = demo_target_dir() / "model.safetensors"
 CORPUS = cache_dir() / "corpus.jsonl"
 TRAINED = cache_dir() / "drafters"
 
 
+envvars:
+    "DOMINOTREE_TRACKING",
+
+
 wildcard_constraints:
     dataset="[^/]+",
+    figure="|".join(GRIDS),
     kind="domino|dflash",
     table="|".join(TABLES),
     temperature="[0-9.e+-]+",
@@ -96,6 +109,25 @@ def records_for(table):
 def table_files(name):
     """A table as LaTeX, CSV, Markdown and a page."""
     return multiext(str(FOLDER / "tables" / name), *TABLE_FILES)
+
+
+def figure_files(name):
+    """A figure as PDF and PNG, its numbers, and a LaTeX figure with its caption."""
+    return multiext(str(FOLDER / "figures" / name), *FIGURE_FILES)
+
+
+def figure_digest(figure):
+    """The digest of the module that draws a figure, after its name."""
+    (digest,) = source_digests([f"reporting/figures/{figure}.py"]).values()
+    return digest
+
+
+def records_drawn(figure):
+    """The records that a figure reads; one line instead of any job if the study has not what it needs."""
+    if figure not in figures_of(STUDY):
+        sys.exit(f"error: study {STUDY.name} cannot draw {figure}, only {', '.join(figures_of(STUDY)) or 'no figure'}")
+    grid = GRIDS[figure]
+    return [FOLDER / "records" / grid / record_file(*place) for place in STUDY.grids[grid].places]
 
 
 def reported(files, suffix, **about):

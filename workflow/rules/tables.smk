@@ -36,9 +36,11 @@ rule numbers_of_tables:
         ENVIRONMENT
     params:
         **source_digests(NUMBER_SOURCES),
+        study=STUDY.name,
         stem=FOLDER / "numbers",
     shell:
-        "DOMINOTREE_LOG={log} python -m dominotree.reporting.numbers --tables {input} --output {params.stem} {TRACK}"
+        "DOMINOTREE_LOG={log} python -m dominotree.reporting.numbers --tables {input} --output {params.stem}"
+        ' --study {params.study:q} --tracking "$DOMINOTREE_TRACKING"'
 
 
 rule document:
@@ -56,7 +58,8 @@ rule document:
         ENVIRONMENT
     params:
         **source_digests(DOCUMENT_SOURCES),
+        study=STUDY.name,
         title=f"Study {STUDY.name}: tables and figures",
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.reporting.document --title {params.title:q} --parts {input.parts} --output {output}"
-        " {TRACK}"
+        ' --study {params.study:q} --tracking "$DOMINOTREE_TRACKING"'
