@@ -110,9 +110,9 @@ def study_from_snakemake(config: Mapping[str, Any]) -> Study:
     if not isinstance(overrides, list) or not all(isinstance(override, str) for override in overrides):
         raise UserError("--config overrides: write a list of texts, as in 'overrides=[\"method.dominotree.candidate_width=32\"]'")
     variant = config.get("variant")
-    study = load_study(str(config.get("study", "demo")), None if variant is None else str(variant), overrides)
-    mode = config.get("tracking", study.tracking.mode)
-    return replace(study, tracking=parse(TrackingConfig, asdict(study.tracking) | {"mode": mode}, "tracking"))
+    if "tracking" in config:
+        parse(TrackingConfig, {"mode": config["tracking"]}, "--config tracking")
+    return load_study(str(config.get("study", "demo")), None if variant is None else str(variant), overrides)
 
 
 def runs_from_command_line() -> list[RunConfig]:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import wandb
 
+from dominotree.compose import study_from_snakemake
 from dominotree.config import TrackingConfig
 from dominotree.errors import UserError
 from dominotree.tracking import TrackedRun, check_tracking, track_run
@@ -221,3 +222,9 @@ def test_an_upload_draws_the_line_from_the_run_to_the_table(tmp_path, monkeypatc
     (used,) = server.variables("UseArtifact")
     assert (used["artifactID"], used["runName"]) == (f"id of {first['digest']}", used_by)
     assert [run.synced for run in read_runs(tmp_path)] == [True, True]
+
+
+def test_a_study_is_the_same_however_it_is_logged():
+    assert study_from_snakemake({"tracking": "online"}) == study_from_snakemake({})
+    with pytest.raises(UserError, match=r"^--config tracking.mode: should be 'offline', 'online' or 'disabled'"):
+        study_from_snakemake({"tracking": "onlin"})

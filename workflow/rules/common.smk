@@ -39,7 +39,7 @@ if workflow.is_main_process:  # not in the processes that it starts
 FOLDER = STUDY.folder
 # How runs are logged changes no number, so it is not among the params, by which jobs are run again.
 if "tracking" in config:
-    os.environ.setdefault("WANDB_MODE", STUDY.tracking.mode)
+    os.environ.setdefault("WANDB_MODE", config["tracking"])
 os.environ["DOMINOTREE_TRACKING"] = json.dumps(asdict(STUDY.tracking))
 RUNS = {(run.grid, run.dataset.name, f"{run.temperature:g}"): run for run in STUDY.runs}
 DEMO_TARGET = demo_target_dir() / "model.safetensors"
