@@ -23,7 +23,7 @@ def test_sigkill_at_random_moments(small_run: Run) -> None:
     shutil.rmtree(small_run.config.folder)
     for _ in range(KILLS):
         process = small_run.start()
-        process.join(moment.uniform(0, took / 2))
+        process.join(moment.uniform(0, took / 3))
         process.kill()
         process.join()
         assert small_run.measured.startswith(seen)

@@ -15,6 +15,7 @@ import pytest
 
 from dominotree.compose import load_study
 from dominotree.paths import ASSETS
+from dominotree.tracking.derived import FIGURE_FILES, TABLE_FILES
 
 ROOT = Path(__file__).parents[2]
 TARGETS = ["table2", "figure_speedup", "figure_stages"]
@@ -37,8 +38,8 @@ class Copy:
         figures = [study.folder / "figures" / name for name in ("speedup", "stages")]
         made = [
             *study.record_files("main"),
-            *(study.folder / "tables" / f"table2{suffix}" for suffix in (".tex", ".csv", ".md")),
-            *(figure.with_suffix(suffix) for figure in figures for suffix in (".pdf", ".png", ".csv", ".tex")),
+            *(study.folder / "tables" / f"table2{suffix}" for suffix in TABLE_FILES),
+            *(figure.with_suffix(suffix) for figure in figures for suffix in FIGURE_FILES),
             Path("cache/SmolLM2-135M-Instruct/model.safetensors"),
         ]
         for path in made:
