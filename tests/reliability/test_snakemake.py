@@ -39,8 +39,9 @@ def refused(process: subprocess.Popen) -> str:
     """The one line of ours with which Snakemake, or its job, stops."""
     output, _ = process.communicate()
     assert process.returncode != 0, output
-    (line,) = [line for line in output.splitlines() if line.startswith("error: ")]
-    return line
+    lines = [line for line in output.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, output
+    return lines[0]
 
 
 def test_two_snakemakes_on_one_study(snakemake: Start, tmp_path: Path) -> None:
