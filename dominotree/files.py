@@ -6,8 +6,8 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -61,6 +61,14 @@ def hold(path: Path, what: str) -> TextIO:
     lock.write(f"process {os.getpid()}")
     lock.flush()
     return lock
+
+
+def write_together(texts: Mapping[Path, str]) -> list[Path]:
+    """Write texts to files, all complete before the first takes its place; returns the files."""
+    with ExitStack() as stack:
+        for path, text in texts.items():
+            stack.enter_context(atomic_write(path)).write_text(text, encoding="utf-8")
+    return list(texts)
 
 
 def cached(kind: type[T], folder: Path, key: dict[str, Any], make: Callable[[], T]) -> T:

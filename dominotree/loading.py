@@ -28,6 +28,7 @@ from dominotree.paths import cache_dir
 from dominotree.progress import report
 from dominotree.prompts import Conversation, held_out_prompts
 from dominotree.prompts.rendering import prompt_sha, render
+from dominotree.provenance import versions
 
 CALIBRATION_TOKENS = 32
 
@@ -130,13 +131,14 @@ def _decoder(
 
 
 def _models_key(config: RunConfig, target: Target, drafter: DFlashDrafter) -> dict[str, Any]:
-    """What tells apart what was found out about models on a machine."""
-    models = {"target": config.model.target, "revision": config.model.revision, "drafter": asdict(drafter.config)}
-    return {"hardware": describe_hardware(target.device), "models": models, "dtype": config.model.dtype}
+    """What tells apart what was found out about models on a machine: also what code ran them, and with which weights."""
+    models = asdict(config.model) | {"drafter": asdict(drafter.config)}
+    code = {name: part for name, part in config.digests.items() if name != "configuration"}
+    return {"hardware": describe_hardware(target.device), "models": models, "code": code, "versions": versions()}
 
 
 def machine_costs(config: RunConfig, target: Target, drafter: DFlashDrafter) -> CostModel:
-    """What drafting and verifying cost here, profiled once and cached by hardware, model and dtype."""
+    """What drafting and verifying cost here, profiled once and cached by hardware, models, code and versions."""
     plan = ProfilePlan(**asdict(config.cost_model))
     key = _models_key(config, target, drafter) | {"plan": asdict(plan)}
     return cached(CostModel, cache_dir() / "cost_models", key, lambda: profile_costs(target, drafter, plan))
@@ -146,7 +148,8 @@ def _calibration(config: RunConfig, target: Target, parts: Parts) -> Calibration
     """How often nodes of a forecast are accepted at the run's temperature, fitted once on the held-out prompts and cached."""
     nodes = parts.settings.cap
     settings = replace(parts.settings, budget=nodes, cap=None)
-    key = _models_key(config, target, parts.drafter) | {"settings": asdict(settings), "temperature": config.temperature}
+    drawn = {"temperature": config.temperature, "seed": config.seed, "sampling": config.engine.sampling}
+    key = _models_key(config, target, parts.drafter) | {"settings": asdict(settings)} | drawn
 
     def fit() -> Calibration:
         build = METHODS["dominotree"].make_build(replace(parts, settings=settings))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from dominotree import loading
 from dominotree import measure as measuring
@@ -181,6 +182,21 @@ def test_arms_beyond_the_compared_ones(tiny_overrides, tmp_path):
     again = measure(config, tmp_path / "again.jsonl")
     assert again.tree_nodes.equals(records.tree_nodes)
     assert kept.read_text() == whole, "made again"
+
+
+def test_costs_are_profiled_anew_for_other_code_and_only_then(tiny_overrides, monkeypatch):
+    def costs_after(change):
+        with monkeypatch.context() as patch:
+            if change:
+                patch.setattr("dominotree.config.source_digests", lambda names: {"decoding": change})
+            loading.load_decoders(compose_run([*tiny_overrides, "arms=[caddtree]"]), torch.device("cpu"))
+
+    profiled = []
+    profile = loading.profile_costs
+    monkeypatch.setattr(loading, "profile_costs", lambda *arguments: profiled.append(1) or profile(*arguments))
+    for change, expected in ((None, 1), (None, 1), ("decoding 2", 2), ("decoding 2", 2), ("decoding 3", 3)):
+        costs_after(change)
+        assert len(profiled) == expected
 
 
 def accepted_of(rows):

@@ -29,13 +29,19 @@ def most_nodes(nodes: int, children: int, depth: int) -> int:
     return count
 
 
-@cache  # a CUDA graph reads these tensors for as long as the process lives
 def _layout(kept: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     """Of a ledger with so many entries a depth: what turns an entry's lane into its parent's place, and its depth, both [L]."""
     starts = [-1] + [sum(kept[:depth]) for depth in range(len(kept) - 1)]
     places = [starts[depth] for depth, count in enumerate(kept) for _ in range(count)]
     depths = [depth for depth, count in enumerate(kept) for _ in range(count)]
     return torch.tensor(places, device=device), torch.tensor(depths, device=device)
+
+
+_lasting_layout = cache(_layout)
+"""On a GPU there are few shapes, and a CUDA graph reads their tensors for as long as the process lives."""
+
+_recent_layout = lru_cache(maxsize=1024)(_layout)
+"""On a CPU there are as many as trees look different."""
 
 
 def _living(scores: Tensor, best: Tensor, budget: int) -> int:
@@ -81,7 +87,8 @@ def build_trees(scorer: Scorer, budget: int, width: int | None = None, depth_pen
             states = scorer.advance(states, parents[:, :lanes], tokens[:, :lanes])
             lane_scores = found[:, :lanes, None]
     scores, tokens, parents, log_probs = (torch.cat(part, dim=1) for part in zip(*ledger, strict=True))
-    places, depths = _layout(tuple(entry[0].shape[1] for entry in ledger), states.device)
+    layout = _lasting_layout if states.is_cuda else _recent_layout
+    places, depths = layout(tuple(entry[0].shape[1] for entry in ledger), states.device)
     return DraftTree(*select_tree(scores, tokens, parents + places, depths, log_probs, most_candidates(scorer, budget)))
 
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
 from dominotree.errors import UserError, exit_on_user_error
-from dominotree.files import atomic_write
+from dominotree.files import write_together
 from dominotree.provenance import NUMBER_SOURCES, source_digests
 from dominotree.reporting.latex import escape
 from dominotree.reporting.layout import number
@@ -219,11 +218,7 @@ def write_numbers(values: Sequence[Number], output: Path) -> list[Path]:
         for ending, text in value.texts().items()
     ]
     texts = {".json": json.dumps(entries, indent=1, allow_nan=False) + "\n", ".tex": "\n".join(lines) + "\n"}
-    files = {output.with_name(output.name + suffix): text for suffix, text in texts.items()}
-    with ExitStack() as stack:
-        for path, text in files.items():
-            stack.enter_context(atomic_write(path)).write_text(text, encoding="utf-8")
-    return list(files)
+    return write_together({output.with_name(output.name + suffix): text for suffix, text in texts.items()})
 
 
 @exit_on_user_error

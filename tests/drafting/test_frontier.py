@@ -136,7 +136,7 @@ def test_dead_candidates_and_leaves_change_no_accepted_path(seed, requests):
         assert paths(trees, request) == pytest.approx(paths(alone), abs=1e-12)
         for _ in range(10):
             # What the target might choose: each node's child now and then, else a token that a dead leaf might have.
-            sampled = {path: integer(random, 0, 1) * 1 for path in [(), *paths(alone)]}
+            sampled = {path: integer(random, 0, 1) for path in [(), *paths(alone)]}
             assert accepted(trees, request, sampled) == accepted(alone, 0, sampled)
 
 

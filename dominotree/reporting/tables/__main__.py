@@ -10,13 +10,12 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
 from dominotree.config import TrackingConfig, parse
 from dominotree.errors import UserError, exit_on_user_error
-from dominotree.files import atomic_write
+from dominotree.files import write_together
 from dominotree.provenance import TABLE_SOURCES, source_digests
 from dominotree.records import read_metadata
 from dominotree.reporting.html import to_html
@@ -73,11 +72,7 @@ def write_table(table: Table, output: Path) -> list[Path]:
     """Write `output`.tex, .csv, .md and .html: all are complete before the first takes its place."""
     csv = table.data.to_csv(index=False)
     texts = {".tex": to_latex(table), ".csv": csv, ".md": to_markdown(table), ".html": to_html(table)}
-    files = {output.with_name(output.name + suffix): text for suffix, text in texts.items()}
-    with ExitStack() as stack:
-        for path, text in files.items():
-            stack.enter_context(atomic_write(path)).write_text(text, encoding="utf-8")
-    return list(files)
+    return write_together({output.with_name(output.name + suffix): text for suffix, text in texts.items()})
 
 
 @exit_on_user_error
