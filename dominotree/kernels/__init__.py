@@ -6,11 +6,28 @@ can be captured in a CUDA graph. R is the number of requests, n that of lanes (n
 imported with the first CUDA tensor, not before.
 """
 
+from dominotree.kernels.absorption import absorb_paths
+from dominotree.kernels.ancestry import Ancestry, ancestry
 from dominotree.kernels.candidates import candidate_log_probs, score_candidates
 from dominotree.kernels.compaction import compact_cache
+from dominotree.kernels.convolution import convolve_trees
 from dominotree.kernels.dispatch import plain_torch
 from dominotree.kernels.gru import gru_step
 from dominotree.kernels.mask import tree_mask
+from dominotree.kernels.recurrence import recur_trees
 from dominotree.kernels.selection import select_tree
 
-__all__ = ["candidate_log_probs", "compact_cache", "gru_step", "plain_torch", "score_candidates", "select_tree", "tree_mask"]
+__all__ = [
+    "Ancestry",
+    "absorb_paths",
+    "ancestry",
+    "candidate_log_probs",
+    "compact_cache",
+    "convolve_trees",
+    "gru_step",
+    "plain_torch",
+    "recur_trees",
+    "score_candidates",
+    "select_tree",
+    "tree_mask",
+]

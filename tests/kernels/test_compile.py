@@ -18,4 +18,4 @@ def test_kernels_compile_and_fit_the_shared_memory(capability, tmp_path):
     result = subprocess.run(command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     shared = [int(line.split()[1]) for line in result.stdout.splitlines()]
-    assert len(shared) == 11 and max(shared) <= 99 * 1024  # that of the smallest of the last three generations
+    assert len(shared) == 15 and max(shared) <= 99 * 1024  # that of the smallest of the last three generations

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dominotree import kernels
 from dominotree.kernels.candidates import MAX_CANDIDATES
+from dominotree.kernels.recurrence import MAX_ROWS
 
 OPERATIONS = {
     "candidates": "score_candidates",
@@ -20,6 +21,9 @@ OPERATIONS = {
     "selection": "select_tree",
     "mask": "tree_mask",
     "compaction": "compact_cache",
+    "recurrence": "recur_trees",
+    "convolution": "convolve_trees",
+    "absorption": "absorb_paths",
 }
 
 
@@ -43,7 +47,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def call(operation: str, device: str, dtype: torch.dtype = torch.float32, width: int = 7) -> None:
+def call(operation: str, device: str, dtype: torch.dtype = torch.float32, width: int = 7, rows: int = 3) -> None:
     def real(*shape: int) -> torch.Tensor:
         return torch.empty(shape, device=device, dtype=dtype)
 
@@ -55,6 +59,15 @@ def call(operation: str, device: str, dtype: torch.dtype = torch.float32, width:
         "gru_step": (real(9, 12), whole(1, 2), real(1, 3, 4), whole(1, 2), real(12, 4)),
         "select_tree": (real(1, 9), whole(1, 9), whole(1, 9), whole(9), real(1, 9), 4),
         "tree_mask": (whole(1, 4), whole(1, 4).bool(), whole(1), 9, 3, dtype),
+        "recur_trees": (
+            *2 * (real(1, rows, 1, 4),),
+            *2 * (real(1, rows, 2, 4),),
+            real(1, 2),
+            real(1, 2, 4, 4),
+            whole(1, rows, rows),
+        ),
+        "convolve_trees": (real(1, 3, 8), real(1, 3, 8), real(8, 4), whole(1, 3, 4)),
+        "absorb_paths": (real(2, 1, 2, 4, 4), real(2, 1, 3, 1, 4), real(2, 1, 3, 2, 4), real(2, 1, 3, 2), whole(1, 3), whole(1)),
         "compact_cache": (real(2, 1, 1, 9, 4), whole(1), whole(1, 3), whole(1)),
     }
     getattr(kernels, operation)(*arguments[operation])
@@ -66,7 +79,7 @@ def test_tensors_on_cuda_go_to_the_kernel(room, calls, where):
     assert calls == [f"{room} {'kernel' if where == 'cuda' else 'reference'}"]
 
 
-@pytest.mark.parametrize("room", ["candidates", "gru", "selection"])
+@pytest.mark.parametrize("room", ["candidates", "gru", "selection", "recurrence", "convolution", "absorption"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_double_precision_goes_to_the_reference(room, dtype, calls):
     with FakeTensorMode():
@@ -79,6 +92,13 @@ def test_more_candidates_than_fit_go_to_the_reference(width, calls):
     with FakeTensorMode():
         call("score_candidates", "cuda", width=width)
     assert calls == [f"candidates {'kernel' if width == MAX_CANDIDATES else 'reference'}"]
+
+
+@pytest.mark.parametrize("rows", [MAX_ROWS, MAX_ROWS + 1])
+def test_more_rows_than_fit_go_to_the_reference(rows, calls):
+    with FakeTensorMode():
+        call("recur_trees", "cuda", rows=rows)
+    assert calls == [f"recurrence {'kernel' if rows == MAX_ROWS else 'reference'}"]
 
 
 def test_importing_the_kernels_leaves_triton_alone():
