@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 
 from dominotree.arms import MethodSettings
-from dominotree.decoding.engine import Limits, generate_speculative
+from dominotree.decoding.engine import Speculation, generate
+from dominotree.decoding.requests import Limits, Request
 from dominotree.decoding.sampling import GreedySampler
 from dominotree.drafting.scorers import ComputedInputs
 from dominotree.errors import exit_on_user_error
@@ -53,10 +54,10 @@ def tau(model: torch.nn.Module, method: str, settings: MethodSettings, prompts: 
     drafter = load_drafter(ASSETS / f"smollm2-135m-{kind}", kind, torch.float32, CPU)
     target = Target(model, drafter.config.target_layer_ids)
     parts = Parts(drafter, settings, ComputedInputs(drafter, target.embedding) if kind == "domino" else None)
-    build, nodes = METHODS[method].make_build(parts), max_nodes(parts)
+    speculation = Speculation(drafter, METHODS[method].make_build(parts), max_nodes(parts))
     tokens = rounds = 0
     for prompt in track(method, prompts, len(prompts)):
-        generation = generate_speculative(target, drafter, build, nodes, prompt, GreedySampler(), limits)
+        generation = generate(target, speculation, Request(prompt, GreedySampler(), limits))
         tokens += len(generation.tokens) - 1
         rounds += len(generation.rounds)
     return tokens / rounds

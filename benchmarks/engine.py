@@ -24,10 +24,11 @@ from torch.nn import functional as F
 
 from dominotree.arms import MethodSettings
 from dominotree.decoding.cache import TargetCache
-from dominotree.decoding.engine import Limits, generate_autoregressive, generate_speculative
+from dominotree.decoding.engine import Speculation, generate
 from dominotree.decoding.profile import star
+from dominotree.decoding.requests import Limits, Request
 from dominotree.decoding.sampling import GreedySampler
-from dominotree.decoding.verify import VerifyInput, verify_input
+from dominotree.decoding.verify import VerifyInput, next_input, verify_input
 from dominotree.drafting.scorers import InputTable
 from dominotree.errors import exit_on_user_error
 from dominotree.hardware import describe_hardware
@@ -90,9 +91,10 @@ def in_turns(actions: dict[str, Callable[[], object]], repeats: int) -> dict[str
 def one_pass(target: Target, rows: int, context: int) -> VerifyInput:
     """The step of AR for one row, else the verification of a tree of rows - 1 nodes."""
     root = torch.zeros(1, dtype=torch.int64)
+    lengths = torch.full_like(root, context)
     if rows == 1:
-        return VerifyInput(root.unsqueeze(0), torch.full((1, 1), context), None)
-    return verify_input(star(rows - 1, CPU), root, context, 1, target.dtype)
+        return next_input(root, lengths, context, target.dtype)
+    return verify_input(star(rows - 1, CPU), root, lengths, context, 1, target.dtype)
 
 
 def compare_passes(target: Target, rows: Sequence[int], context: int, repeats: int) -> Iterator[Pass]:
@@ -103,10 +105,10 @@ def compare_passes(target: Target, rows: Sequence[int], context: int, repeats: i
     for name, network in networks.items():
         caches[name] = TargetCache(target, context + max(rows))
         network(torch.zeros(1, context, dtype=torch.int64), torch.arange(context).unsqueeze(0), None, caches[name], ())
-        caches[name].commit(context)
+        caches[name].start(0, context)
 
     def layers(name: str, inputs: VerifyInput) -> Tensor:
-        return networks[name](inputs.tokens, inputs.positions, inputs.mask, caches[name], ())[0]
+        return networks[name](inputs.tokens, inputs.positions, inputs.layout, caches[name], ())[0]
 
     for count in rows:
         inputs = one_pass(target, count, context)
@@ -142,18 +144,18 @@ def compare_loops(target: Target, budgets: Sequence[int], prompts: list[list[int
     """AR, transformers' `generate` and DominoTree at each budget, on every prompt in turn."""
     drafter = load_drafter(ASSETS / "smollm2-135m-domino", "domino", target.dtype, CPU).freeze()
     reading, table = target.reading(drafter.config.target_layer_ids), InputTable(drafter, target.embedding)
-    limits, builds = Limits(new_tokens), {}
+    limits, speculations = Limits(new_tokens), {}
     for budget in budgets:
         settings = MethodSettings(budget=budget, children=8, candidate_width=64)
-        builds[budget] = METHODS["dominotree"].make_build(Parts(drafter, settings, table))
+        build = METHODS["dominotree"].make_build(Parts(drafter, settings, table))
+        speculations[budget] = Speculation(drafter, build, budget)
     plain, arms = [], {"ar": []} | {f"dominotree@{budget}": [] for budget in budgets}
     for prompt in prompts[:1] + prompts:  # the first once to warm up
-        arms["ar"].append(generate_autoregressive(target, prompt, GreedySampler(), limits))
+        request = Request(prompt, GreedySampler(), limits)
+        arms["ar"].append(generate(target, None, request))
         plain.append((new_tokens - 1) / generate_plainly(target.model, prompt, new_tokens))
         for budget in budgets:
-            arms[f"dominotree@{budget}"].append(
-                generate_speculative(reading, drafter, builds[budget], budget, prompt, GreedySampler(), limits)
-            )
+            arms[f"dominotree@{budget}"].append(generate(reading, speculations[budget], request))
     dtype = str(target.dtype).removeprefix("torch.")
     speeds = {arm: np.array([(len(one.tokens) - 1) / one.decode_s for one in runs[1:]]) for arm, runs in arms.items()}
     gain = float(np.median(np.array(plain[1:]) / speeds["ar"]))

@@ -26,9 +26,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from benchmarks.builders import nodes, random_drafter, random_drafts, waits_of
 from dominotree.arms import Arm
 from dominotree.compose import load_study
-from dominotree.decoding.engine import Build, Generation, Limits, generate_autoregressive, generate_speculative
+from dominotree.decoding.engine import Build, Speculation, generate
 from dominotree.decoding.profile import ProfilePlan, profile_costs
-from dominotree.decoding.sampling import Sampler, make_sampler
+from dominotree.decoding.requests import Generation, Limits, Request
+from dominotree.decoding.sampling import make_sampler
 from dominotree.drafting import frontier, heap
 from dominotree.drafting.budget import Calibration, CostModel
 from dominotree.drafting.scorers import ConditionalScorer, GruInputs, InputTable
@@ -168,14 +169,15 @@ def decoder(arm: Arm, models: Models, cost: CostModel, temperature: float, promp
     """Decodes so many tokens with an arm; the first time may compile kernels and record graphs."""
     device = models.target.device
 
-    def sampler() -> Sampler:
-        return make_sampler("keyed", SEED, "smoke", temperature, device)
+    def request(tokens: int) -> Request:
+        return Request(prompt, make_sampler("keyed", SEED, "smoke", temperature, device), Limits(tokens))
 
     if METHODS[arm.method].drafter is None:
-        return lambda tokens: generate_autoregressive(models.target, prompt, sampler(), Limits(tokens))
+        return lambda tokens: generate(models.target, None, request(tokens))
     parts, build = build_of(arm, models, cost, temperature, device.type == "cuda")
-    target, most = models.target.reading(parts.drafter.config.target_layer_ids), max_nodes(parts)
-    return lambda tokens: generate_speculative(target, parts.drafter, build, most, prompt, sampler(), Limits(tokens))
+    target = models.target.reading(parts.drafter.config.target_layer_ids)
+    speculation = Speculation(parts.drafter, build, max_nodes(parts))
+    return lambda tokens: generate(target, speculation, request(tokens))
 
 
 def costs(models: Models, context: int) -> CostModel:

@@ -141,6 +141,8 @@ def _run_config(node: DictConfig, keys: Sequence[str]) -> RunConfig:
     if values["grid"] and "dataset.num_prompts" not in keys:
         # Not in the study's file, where it would replace a set's own number in the grids that have none.
         values["dataset"]["num_prompts"] = values["grids"][values["grid"]].get("num_prompts") or values["dataset"]["num_prompts"]
+    if values["grid"] and "concurrency" not in keys:
+        values["concurrency"] = values["grids"][values["grid"]].get("concurrency") or values["concurrency"]
     methods, variants = values.pop("method"), values.pop("variants")
     for where, settings in (("method", methods), ("variants", variants)):
         parse(dict[Name, MethodSettings], settings, where)

@@ -123,7 +123,7 @@ class TrackingConfig:
 class Grid:
     """What a study spans for some of its tables: a run for each dataset and temperature, all arms in each.
 
-    num_prompts, max_new_tokens: of this grid's runs, where they are not the study's.
+    num_prompts, max_new_tokens, concurrency: of this grid's runs, where they are not the study's.
     """
 
     datasets: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -131,6 +131,7 @@ class Grid:
     arms: Annotated[tuple[str, ...], Field(min_length=1)]
     num_prompts: Positive | None = None
     max_new_tokens: Positive | None = None
+    concurrency: Positive | None = None
 
     @property
     def places(self) -> list[tuple[str, float, str]]:
@@ -147,7 +148,7 @@ class TablesConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class RunConfig:
-    """One run: its arms are measured side by side on one model, dataset and temperature."""
+    """One run: its arms are measured side by side on one model, dataset and temperature, `concurrency` requests at a time."""
 
     study: Name
     variant: Name | None
@@ -159,6 +160,7 @@ class RunConfig:
     cost_model: CostModelConfig
     arms: tuple[Arm, ...]
     temperature: Temperature
+    concurrency: Positive
     seed: Annotated[int, Field(ge=0)]
     max_new_tokens: Positive
     results: str

@@ -16,7 +16,7 @@ from torch import Tensor
 from dominotree.errors import UserError
 
 Outputs = TypeVar("Outputs")
-"""A tensor, or a (named) tuple or dataclass of tensors and of such."""
+"""A tensor, None, or a (named) tuple or dataclass of such."""
 
 DEVICE = "cuda"
 WARM_UPS = 2  # after which kernels are compiled, libraries hold their workspaces and constants are made
@@ -28,6 +28,8 @@ def bucket(count: int) -> int:
 
 
 def _clone(outputs: Outputs) -> Outputs:
+    if outputs is None:
+        return None
     if isinstance(outputs, Tensor):
         return outputs.clone()
     if isinstance(outputs, tuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,8 +12,9 @@ from torch import Tensor
 from dominotree.arms import Arm
 from dominotree.config import EngineConfig, RunConfig
 from dominotree.decoding.calibrate import HeldOut, calibrate
-from dominotree.decoding.engine import Build, Generation, Limits, generate_autoregressive, generate_speculative
+from dominotree.decoding.engine import Speculation, generate, serve
 from dominotree.decoding.profile import ProfilePlan, profile_costs
+from dominotree.decoding.requests import Client, Generation, Limits, Request
 from dominotree.decoding.sampling import Sampler, make_sampler
 from dominotree.drafting.budget import Calibration, CostModel
 from dominotree.drafting.scorers import ComputedInputs, GruInputs, InputTable, table_bytes
@@ -31,22 +32,34 @@ from dominotree.prompts.rendering import prompt_sha, render
 from dominotree.provenance import versions
 
 CALIBRATION_TOKENS = 32
+REREAD = 16
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """An arm ready to decode: its models are loaded. `parts` and `build` are None for plain decoding."""
+    """An arm ready to decode: its models are loaded. `parts` and `speculation` are None for plain decoding."""
 
     arm: Arm
     target: Target
     parts: Parts | None = None
-    build: Build | None = None
+    speculation: Speculation | None = None
 
-    def generate(self, prompt: list[int], sampler: Sampler, limits: Limits) -> Generation:
-        if self.parts is None:
-            return generate_autoregressive(self.target, prompt, sampler, limits)
-        nodes = max_nodes(self.parts)
-        return generate_speculative(self.target, self.parts.drafter, self.build, nodes, prompt, sampler, limits)
+    def bytes_in_flight(self, slots: int, longest: int) -> int:
+        """What so many requests of at most `longest` tokens take: keys and values, noise, and a pass' logits."""
+        layers, heads, width = self.target.cache_shape
+        entries, rows = 2 * layers * heads * width, 1
+        if self.parts is not None:
+            drafter, rows = self.parts.drafter.config, max_nodes(self.parts) + 1
+            entries += 2 * drafter.num_hidden_layers * drafter.num_key_value_heads * drafter.head_dim
+        logits = 4 * self.target.config.vocab_size * rows  # of noise as many, and of the draft no more
+        return slots * ((longest + rows) * entries * self.target.dtype.itemsize + 3 * logits)
+
+    def generate(self, request: Request) -> Generation:
+        return generate(self.target, self.speculation, request)
+
+    def serve(self, clients: Sequence[Callable[[], Client]], slots: int, longest: int) -> list[Any]:
+        """See `engine.serve`."""
+        return serve(self.target, self.speculation, clients, slots, longest)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -71,8 +84,12 @@ def check_models(config: RunConfig) -> int:
     return target.max_position_embeddings
 
 
-def check_lengths(prompts: Sequence[Conversation], tokenizer: Any, max_new_tokens: int, max_context: int) -> None:
-    """Raise `UserError` if a conversation, with all its answers, could outgrow the target's context."""
+def check_lengths(prompts: Sequence[Conversation], tokenizer: Any, max_new_tokens: int, max_context: int) -> list[int]:
+    """The tokens that each conversation takes at most, with all its answers.
+
+    Raises `UserError` if one could outgrow the target's context.
+    """
+    lengths = []
     for conversation in prompts:
         messages = [message for turn in conversation.turns for message in exchange(turn, "")]
         _, ids = render(tokenizer, messages[:-1])
@@ -82,6 +99,25 @@ def check_lengths(prompts: Sequence[Conversation], tokenizer: Any, max_new_token
                 f"prompt {conversation.id}: {needed} tokens with its answers, the target's context is {max_context}; "
                 "lower max_new_tokens or leave the prompt out"
             )
+        # An answer, read again as text, can take some tokens more than it was written with.
+        lengths.append(needed + REREAD * (len(conversation.turns) - 1))
+    return lengths
+
+
+def check_memory(decoders: Sequence[Decoder], slots: int, longest: int) -> None:
+    """Say what so many requests of at most `longest` tokens take beside the models, and raise `UserError` if that isn't free."""
+    device = decoders[0].target.device
+    needed, free = max(decoder.bytes_in_flight(slots, longest) for decoder in decoders), free_memory(device)
+    if slots > 1:
+        report(
+            f"{slots} requests in flight, up to {longest} tokens each: "
+            f"{needed / 2**20:.0f} MiB of {free / 2**20:.0f} free on {device.type}"
+        )
+    if needed > free:
+        raise UserError(
+            f"concurrency={slots}: requests of {longest} tokens take {needed / 2**20:.0f} MiB, {free / 2**20:.0f} are free on "
+            f"{device.type}; lower concurrency or max_new_tokens"
+        )
 
 
 def exchange(question: str, answer: str) -> list[dict[str, str]]:
@@ -127,7 +163,7 @@ def _decoder(
     parts = Parts(drafter, arm.settings, inputs, config.temperature, cost, cuda_graphs=graphs)
     if arm.settings.forecast == "calibrated":
         parts = replace(parts, calibration=_calibration(config, target, parts))
-    return Decoder(arm, target, parts, method.make_build(parts))
+    return Decoder(arm, target, parts, Speculation(drafter, method.make_build(parts), max_nodes(parts)))
 
 
 def _models_key(config: RunConfig, target: Target, drafter: DFlashDrafter) -> dict[str, Any]:

@@ -6,8 +6,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -15,13 +17,14 @@ import torch
 
 from dominotree.arms import Arm
 from dominotree.config import RunConfig
-from dominotree.decoding.engine import Generation, Limits, Round
+from dominotree.decoding.requests import Client, Generation, Limits, Request, Round
 from dominotree.decoding.sampling import Places, Sampler
 from dominotree.hardware import describe_hardware
 from dominotree.journal import Journal
 from dominotree.loading import (
     Decoder,
     check_lengths,
+    check_memory,
     check_models,
     decoding_limits,
     exchange,
@@ -37,7 +40,9 @@ from dominotree.prompts.rendering import prompt_sha, render
 from dominotree.provenance import git_commit, versions
 from dominotree.records import validate
 
+T = TypeVar("T")
 PROBABILITY_BINS = 10
+WAVE = 2
 NO_BINS: dict[str, list[int] | list[float]] = {"nodes_by_bin": [], "forecast_by_bin": [], "accepted_by_bin": []}
 WARM_UP_TOKENS = 12
 WARM_UP_TEXT = "Explain in two or three sentences why the sky is blue, and why it is red in the evening."
@@ -63,19 +68,24 @@ def measure(config: RunConfig, journal_path: Path) -> pd.DataFrame:
     tokenizer = load_tokenizer(config.model.target, config.model.revision)
     dataset = config.dataset
     prompts = load_dataset(dataset.name, dataset.num_prompts, _path(dataset.path), hub=dataset.hub)
-    check_lengths(prompts, tokenizer, config.max_new_tokens, max_context)
+    lengths = check_lengths(prompts, tokenizer, config.max_new_tokens, max_context)
     origin = {"git_commit": git_commit(), "hardware": describe_hardware(device), "versions": versions()}
     with Journal.open(journal_path, config.digest, [arm.label for arm in config.arms], origin) as journal:
         left = [(i, prompt) for i, prompt in enumerate(prompts) if prompt.id not in journal.done]
         if left:
             journal.expect(origin)
             decoders = load_decoders(config, device)
+            longest = max(lengths)
+            check_memory(decoders, config.concurrency, longest)
             _warm_up(decoders, tokenizer, config)
             progress = Progress(config.label, len(prompts), len(prompts) - len(left))
-            for index, conversation in left:
-                answers = _answers(decoders, conversation, tokenizer, config, rotation=index)
-                journal.append(conversation.id, _records(config, decoders, conversation, answers))
-                progress.advance()
+            for wave in waves(left, config.concurrency):
+                conversations = [conversation for _, conversation in wave]
+                answers = _answers(decoders, conversations, tokenizer, config, rotation=wave[0][0], longest=longest)
+                for place, conversation in enumerate(conversations):
+                    turns = {arm: answer[place] for arm, answer in answers.items()}
+                    journal.append(conversation.id, _records(config, decoders, conversation, turns))
+                    progress.advance()
             progress.close()
         return validate(pd.DataFrame(journal.records()), str(journal_path))
 
@@ -84,32 +94,51 @@ def _path(path: str | None) -> Path | None:
     return None if path is None else Path(path).expanduser()
 
 
+def waves(left: Sequence[T], concurrency: int) -> list[Sequence[T]]:
+    """What is measured with every arm before the next is begun: one by one, or where requests share the machine, in waves.
+
+    A wave is up to `WAVE` times as many as are in flight, all waves nearly alike.
+    """
+    size = 1 if concurrency == 1 else WAVE * concurrency
+    count = -(-len(left) // size)
+    bounds = [len(left) * wave // count for wave in range(count + 1)]
+    return [left[start:end] for start, end in pairwise(bounds)]
+
+
 def _warm_up(decoders: Sequence[Decoder], tokenizer: Any, config: RunConfig) -> None:
     """Every arm decodes a fixed prompt, so that no measured prompt pays for a first pass of any shape."""
     text, ids = render(tokenizer, exchange(WARM_UP_TEXT, "")[:1])
+    limits = Limits(min(WARM_UP_TOKENS, config.max_new_tokens))
     for decoder in decoders:
-        decoder.generate(
-            ids, run_sampler(config, text, decoder.target.device), Limits(min(WARM_UP_TOKENS, config.max_new_tokens))
-        )
+        client = partial(_ask, ids, text, decoder, config, limits)
+        decoder.serve([client] * config.concurrency, config.concurrency, len(ids) + limits.max_new_tokens)
+
+
+def _ask(ids: list[int], name: str, decoder: Decoder, config: RunConfig, limits: Limits) -> Client:
+    return (yield Request(ids, run_sampler(config, name, decoder.target.device), limits))
 
 
 def _answers(
-    decoders: Sequence[Decoder], conversation: Conversation, tokenizer: Any, config: RunConfig, rotation: int
-) -> dict[str, list[Turn]]:
-    """Every arm's turns on one conversation, the order of arms rotated, so that drift is common to all."""
+    decoders: Sequence[Decoder], wave: Sequence[Conversation], tokenizer: Any, config: RunConfig, rotation: int, longest: int
+) -> dict[str, list[list[Turn]]]:
+    """Every arm's turns on each conversation, the order of arms rotated, so that drift is common to all."""
     start = rotation % len(decoders)
-    order = [*decoders[start:], *decoders[:start]]
-    return {decoder.arm.label: _converse(decoder, conversation, tokenizer, config) for decoder in order}
+    return {
+        decoder.arm.label: decoder.serve(
+            [partial(_converse, decoder, conversation, tokenizer, config) for conversation in wave], config.concurrency, longest
+        )
+        for decoder in [*decoders[start:], *decoders[:start]]
+    }
 
 
-def _converse(decoder: Decoder, conversation: Conversation, tokenizer: Any, config: RunConfig) -> list[Turn]:
-    """One arm through a conversation; a later turn continues the arm's own earlier answers."""
+def _converse(decoder: Decoder, conversation: Conversation, tokenizer: Any, config: RunConfig) -> Client:
+    """One arm through a conversation; a later turn continues the arm's own earlier answers. Returns the turns."""
     messages, turns = [], []
+    limits = decoding_limits(decoder.target, config.max_new_tokens)
     for question in conversation.turns:
         text, ids = render(tokenizer, [*messages, *exchange(question, "")[:1]])
         sha = prompt_sha(text)
-        sampler = run_sampler(config, sha, decoder.target.device)
-        generation = decoder.generate(ids, sampler, decoding_limits(decoder.target, config.max_new_tokens))
+        generation = yield Request(ids, run_sampler(config, sha, decoder.target.device), limits)
         turns.append(Turn(ids, sha, generation))
         messages += exchange(question, tokenizer.decode(generation.tokens, skip_special_tokens=True))
     return turns
@@ -190,11 +219,14 @@ def _record(config: RunConfig, arm: Arm, conversation: Conversation, index: int,
         "conversation": conversation.id,
         "turn": index,
         "prompt_sha": turn.prompt_sha,
+        "concurrency": config.concurrency,
         "seed": config.seed,
         "num_input": len(turn.prompt),
         "num_output": output,
         "stop_reason": "eos" if generation.stopped_by_eos else "length",
+        "prefill_s": generation.prefill_s,
         "decode_s": generation.decode_s,
+        "share_s": generation.share_s,
         "tps": output / generation.decode_s if output else None,
         "rounds": len(rounds),
         "tau": mean(output),

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from dominotree.arms import MethodSettings
 from dominotree.decoding.draft import Draft
-from dominotree.decoding.engine import Build, Round
+from dominotree.decoding.engine import Build, Histories
+from dominotree.decoding.requests import Round
 from dominotree.drafting import frontier, heap
 from dominotree.drafting.budget import Calibration, CostModel, best_size, realised
 from dominotree.drafting.scorers import ConditionalScorer, GruInputs, SampledScorer, Scorer, marginal_scorer, static_scorer
@@ -61,7 +62,7 @@ def _of_draft(parts: Parts, build: TreeBuild) -> Build:
     """`build` on a draft, whatever the rounds before. The heap reads from the device, so it can't be a graph."""
     if parts.cuda_graphs and parts.settings.builder != "heap":
         build = Graphed(build, "the tree's build")
-    return lambda draft, rounds: build(draft.z, draft.base_logits, draft.root)
+    return lambda draft, histories: build(draft.z, draft.base_logits, draft.root)
 
 
 def _conditional(parts: Parts, children: int, width: int | None) -> Callable[[Tensor, Tensor, Tensor], ConditionalScorer]:
@@ -83,24 +84,31 @@ def _corrected(parts: Parts, children: int, width: int | None, grow: Callable[[S
     if parts.settings.draft == "greedy" or parts.temperature == 0:
         return _of_draft(parts, lambda *draft: grow(scorer(*draft)))
 
-    def build(draft: Draft, rounds: Sequence[Round]) -> DraftTree:
-        # Of position and root alone, so that a run repeats. The tokens that come out do not depend on it.
-        random = torch.Generator(draft.z.device).manual_seed(draft.position << 32 | int(draft.root))
+    def build(draft: Draft, histories: Histories) -> DraftTree:
+        # Of positions and roots alone, so that a run repeats. The tokens that come out do not depend on it.
+        random = torch.Generator(draft.z.device).manual_seed(_seed(draft))
         conditional = scorer(draft.z, draft.base_logits, draft.root)
         return grow(SampledScorer(conditional, parts.temperature, random))
 
     return build
 
 
+def _seed(draft: Draft) -> int:
+    seed = 0
+    for position, root in zip(draft.positions, draft.root.tolist(), strict=True):
+        seed = (seed * 1_000_003 ^ (position << 32 | root)) % 2**63
+    return seed
+
+
 def _while_it_pays(parts: Parts, largest: Build, forecast: Callable[[np.ndarray, Sequence[Round]], np.ndarray]) -> Build:
-    """As many nodes of the `largest` tree as the cost-aware rule takes at the probabilities that `forecast` gives them."""
+    """As many nodes of each `largest` tree as the cost-aware rule takes at the probabilities that `forecast` gives them."""
     cap, cost = parts.settings.cap, parts.cost
     assert cost is not None
 
-    def build(draft: Draft, rounds: Sequence[Round]) -> DraftTree:
-        tree = largest(draft, rounds)
-        probabilities = forecast(tree.log_probs[0].exp().cpu().numpy(), rounds)
-        return tree.first(best_size(probabilities, cost.round_cost(cap, draft.position)))
+    def build(draft: Draft, histories: Histories) -> DraftTree:
+        tree = largest(draft, histories)
+        drafted = zip(tree.log_probs.exp().cpu().numpy(), histories, draft.positions, strict=True)
+        return tree.first([best_size(forecast(p, rounds), cost.round_cost(cap, position)) for p, rounds, position in drafted])
 
     return build
 

@@ -17,7 +17,7 @@ from dominotree.errors import UserError
 from dominotree.files import atomic_write
 from dominotree.prompts import FAMILIES
 
-KEY = ("model", "arm", "dataset", "temperature", "conversation", "turn")
+KEY = ("model", "arm", "dataset", "temperature", "concurrency", "conversation", "turn")
 """What names one record among those of a study."""
 
 METADATA_KEY = b"dominotree"
@@ -79,11 +79,14 @@ RECORDS = pa.DataFrameSchema(
         "conversation": _text(),
         "turn": _count(),
         "prompt_sha": _text(),
+        "concurrency": _count(1),
         "seed": _count(),
         "num_input": _count(1),
         "num_output": _count(),
         "stop_reason": _text("eos", "length"),
+        "prefill_s": _number(),
         "decode_s": _number(),
+        "share_s": _number(),
         "tps": _number_or_nan(),
         "rounds": _count(),
         "tau": _number_or_nan(1.0),
@@ -106,12 +109,15 @@ RECORDS = pa.DataFrameSchema(
 )
 """One row is one arm on one prompt-turn.
 
-`num_output` leaves out the token that prefill gave; where it is 0 (the first token ended the text) there was no round, and `tps`
-(tokens a second), `tau` (tokens a round) and the means per round are NaN. `accept_hist[i]` is the number of rounds that
-committed i tokens. The `_ms` columns, `tree_nodes` and `forecast` are means per round; `forecast` is NaN where the method
-has none. The `_by_bin` columns hold the drafted nodes of all rounds in ten equal bins of path probability: how many, the sum of
-their probabilities, how many were accepted; they are empty where nothing is forecast. `divergence` is the first output token that
-differs from AR's: -1 if none, NA in a run without AR; `margin` is the distance of the target's two highest logits there.
+`concurrency` requests were in flight. `prefill_s` led to the first token, `decode_s` from there to the last, whatever other
+requests took of it, and `share_s` is the request's part of the wall time, each moment of which is divided equally among the
+requests in flight. `num_output` leaves out the token that prefill gave; where it is 0 (the first token ended the text) there
+was no round, and `tps` (tokens a second), `tau` (tokens a round) and the means per round are NaN. `accept_hist[i]` is the
+number of rounds that committed i tokens. The `_ms` columns, `tree_nodes` and `forecast` are means per round; `forecast` is NaN
+where the method has none. The `_by_bin` columns hold the drafted nodes of all rounds in ten equal bins of path probability: how
+many, the sum of their probabilities, how many were accepted; they are empty where nothing is forecast. `divergence` is the
+first output token that differs from AR's: -1 if none, NA in a run without AR; `margin` is the distance of the target's two
+highest logits there.
 """
 
 _NOT_PUBLISHED = {
@@ -120,7 +126,9 @@ _NOT_PUBLISHED = {
     "num_input": _count_or_none(1),
     "num_output": _count_or_none(),
     "stop_reason": _text("eos", "length", nullable=True),
+    "prefill_s": _number_or_nan(),
     "decode_s": _number_or_nan(),
+    "share_s": _number_or_nan(),
     "rounds": _count_or_none(),
     "accept_hist": _counts(nullable=True),
     "output_sha": _text(nullable=True),

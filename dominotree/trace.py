@@ -10,7 +10,8 @@ import torch
 
 from dominotree.config import RunConfig
 from dominotree.decoding.draft import Draft
-from dominotree.decoding.engine import Generation, Round
+from dominotree.decoding.engine import Histories
+from dominotree.decoding.requests import Generation, Request
 from dominotree.drafting.tree import DraftTree
 from dominotree.errors import UserError
 from dominotree.loading import check_lengths, check_models, decoding_limits, load_decoders, resolve_device, run_sampler
@@ -58,13 +59,13 @@ def trace_round(config: RunConfig, prompt: str, number: int) -> DraftedRound:
     (decoder,) = load_decoders(config, device)
     trees: list[DraftTree] = []
 
-    def watched(draft: Draft, rounds: Sequence[Round]) -> DraftTree:
-        trees.append(decoder.build(draft, rounds))
+    def watched(draft: Draft, histories: Histories) -> DraftTree:
+        trees.append(decoder.speculation.build(draft, histories))
         return trees[-1]
 
-    sampler = run_sampler(config, prompt_sha(text), device)
     limits = decoding_limits(decoder.target, config.max_new_tokens)
-    generation = replace(decoder, build=watched).generate(ids, sampler, limits)
+    request = Request(ids, run_sampler(config, prompt_sha(text), device), limits)
+    generation = replace(decoder, speculation=replace(decoder.speculation, build=watched)).generate(request)
     if number > len(trees):
         raise UserError(f"round {number}: the answer took {len(trees)} rounds; ask for one of them, or raise max_new_tokens")
     return _drafted_round(prompt, arm, config.temperature, generation, trees[number - 1], number, tokenizer)

@@ -53,6 +53,7 @@ def measure(config: RunConfig, journal_path: Path) -> pd.DataFrame:
                 "run": config.digest,
                 "dataset": config.dataset.name,
                 "temperature": config.temperature,
+                "concurrency": config.concurrency,
                 "conversation": conversation,
             }
             rows = [record(arm=arm, decode_s=0.5 + 0.01 * number + 0.1 * arms.index(arm), **place) for arm in arms]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -13,8 +13,9 @@ import torch
 from dominotree import loading
 from dominotree import measure as measuring
 from dominotree.compose import compose_run
+from dominotree.decoding.requests import Output
 from dominotree.errors import UserError
-from dominotree.measure import first_divergence, measure
+from dominotree.measure import first_divergence, measure, waves
 from dominotree.prompts import load_dataset
 
 ARMS = ["ar", "dflash", "ddtree@32", "caddtree", "domino", "dominotree@32"]
@@ -64,11 +65,11 @@ def test_a_cut_run_goes_on_where_it_stopped(tiny_overrides, tmp_path, monkeypatc
     config, journal, answered = run_of(tiny_overrides), tmp_path / "journal.jsonl", []
     answer = measuring._answers
 
-    def cut_after_two(decoders, conversation, *rest, **more):
+    def cut_after_two(decoders, wave, *rest, **more):
         if len(answered) == 2:
             raise KeyboardInterrupt
-        answered.append(conversation.id)
-        return answer(decoders, conversation, *rest, **more)
+        answered.append(wave[0].id)
+        return answer(decoders, wave, *rest, **more)
 
     monkeypatch.setattr(measuring, "_answers", cut_after_two)
     with pytest.raises(KeyboardInterrupt):
@@ -137,6 +138,38 @@ def test_a_truncated_journal_stops_the_run(tiny_overrides, tmp_path, monkeypatch
         assert journal.read_bytes() == whole[:cut]
 
 
+def test_requests_in_flight_get_their_own_tokens(tiny_overrides, tmp_path):
+    changes = ("arms=[ar,dflash,ddtree,domino,dominotree]", "dataset=chat", "temperature=1")
+    alone = measure(compose_run([*tiny_overrides, *changes]), tmp_path / "alone.jsonl")
+    records = measure(compose_run([*tiny_overrides, *changes, "concurrency=2"]), tmp_path / "together.jsonl")
+    assert (records.divergence == -1).all() and records.concurrency.eq(2).all() and alone.concurrency.eq(1).all()
+    place = ["arm", "conversation", "turn"]
+    both = alone.merge(records, on=place, suffixes=("_alone", "_together"), validate="1:1")
+    assert len(both) == len(records) == len(alone)
+    assert (both.output_sha_alone == both.output_sha_together).all(), "a conversation's second turn included"
+    assert (both.rounds_alone == both.rounds_together).all()
+    assert (alone.share_s - alone.prefill_s - alone.decode_s).abs().max() < 1e-9, "alone, all the time is its own"
+    assert (records.share_s < records.prefill_s + records.decode_s).mean() > 0.8, "the others have their part"
+
+
+@pytest.mark.parametrize(
+    ("left", "concurrency", "sizes"), [(3, 1, [1, 1, 1]), (12, 2, [4, 4, 4]), (12, 8, [12]), (9, 2, [3, 3, 3])]
+)
+def test_waves(left, concurrency, sizes):
+    found = waves(range(left), concurrency)
+    assert [len(wave) for wave in found] == sizes
+    assert [place for wave in found for place in wave] == list(range(left))
+
+
+def test_what_is_in_flight_must_fit(tiny_overrides, tmp_path, monkeypatch, capsys):
+    config = compose_run([*tiny_overrides, "arms=[ar,domino]", "concurrency=3"])
+    measure(config, tmp_path / "journal.jsonl")
+    assert re.search(r"3 requests in flight, up to \d+ tokens each: 0 MiB of \d+ free on cpu", capsys.readouterr().err)
+    monkeypatch.setattr(loading, "free_memory", lambda device: 2**15)
+    with pytest.raises(UserError, match=r"concurrency=3: requests of \d+ tokens take .*; lower concurrency or max_new_tokens"):
+        measure(config, tmp_path / "none.jsonl")
+
+
 def test_first_divergence():
     assert first_divergence([1, 2, 3], [1, 2, 3]) == -1
     assert first_divergence([1, 2, 3], [1, 5, 3]) == 1
@@ -145,13 +178,15 @@ def test_first_divergence():
 
 
 def test_a_divergence_is_recorded_with_its_margin(tiny_overrides, tmp_path, monkeypatch):
-    generate = loading.generate_speculative
+    extend = Output.extend
 
-    def wrong(*arguments):
-        got = generate(*arguments)
-        return replace(got, tokens=[*got.tokens[:2], 39 - got.tokens[2], *got.tokens[3:]]) if len(got.tokens) > 2 else got
+    def wrong(output, committed):
+        count = extend(output, committed)
+        if len(output.tokens) > 2 and count > 1:  # more than one token a round: not AR
+            output.tokens[2] = 39 - output.tokens[2]
+        return count
 
-    monkeypatch.setattr(loading, "generate_speculative", wrong)
+    monkeypatch.setattr(Output, "extend", wrong)
     config = compose_run([*tiny_overrides, "arms=[ar,domino]", "dataset=math"])
     records = measure(config, tmp_path / "journal.jsonl")
     changed = records[(records.method == "domino") & (records.num_output >= 2)]

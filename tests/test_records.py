@@ -66,7 +66,7 @@ def test_values_without_a_type_get_one() -> None:
         ({"model": None}, "column model, row 1"),
         ({"budget": 0}, "column budget, row 1: 0"),
         ({"divergence": -2}, "column divergence, row 1: -2"),
-        ({"turn": 0}, "row 1: a second record of one model, arm, dataset, temperature, conversation, turn"),
+        ({"turn": 0}, "row 1: a second record of one model, arm, dataset, temperature, concurrency, conversation, turn"),
         ({"mood": "good"}, "column mood is not one of a record's"),
     ],
 )

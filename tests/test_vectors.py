@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dominotree.decoding.engine import Limits, generate_autoregressive, generate_speculative
+from dominotree.decoding.engine import Speculation, generate
+from dominotree.decoding.requests import Limits, Request
 from dominotree.decoding.sampling import GreedySampler
 from dominotree.drafting.scorers import InputTable
 from dominotree.methods import METHODS, MethodSettings, Parts, max_nodes
@@ -50,8 +51,8 @@ def test_every_recorded_run_is_covered(decode):
 @pytest.mark.parametrize("index", range(4))
 def test_ar(decode, model, index):
     prompt = decode["prompts"][index]
-    limits = Limits(decode["max_new_tokens"])
-    assert generate_autoregressive(Target(model), prompt["prompt"], GreedySampler(), limits).tokens == prompt["ar"]
+    request = Request(prompt["prompt"], GreedySampler(), Limits(decode["max_new_tokens"]))
+    assert generate(Target(model), None, request).tokens == prompt["ar"]
 
 
 @pytest.mark.parametrize("index", range(4))
@@ -77,12 +78,12 @@ def test_run(decode, model, run, index):
 
     # The recorded loops count new tokens without the one that prefill gave, and cut it off again.
     limits = Limits(decode["max_new_tokens"] + 1)
-    nodes = max_nodes(parts)
-    got = generate_speculative(target, drafter, observed, nodes, prompt["prompt"], GreedySampler(), limits)
+    request = Request(prompt["prompt"], GreedySampler(), limits)
+    got = generate(target, Speculation(drafter, observed, max_nodes(parts)), request)
     assert got.tokens[:-1] == recorded["output"]
     assert [len(r.accepted) + 1 for r in got.rounds] == recorded["accepted"]
     for draft, tree, expected in zip(drafts, trees, recorded.get("rounds") or [], strict=False):
-        assert draft.position == expected["start"]
+        assert draft.positions == (expected["start"],)
         assert draft.root.item() == expected["root"]
         _same_draft(draft, expected, drafter.config.shift_label)
         if expected.get("nodes"):

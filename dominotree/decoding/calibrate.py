@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dominotree.decoding.engine import Build, Limits, generate_speculative
+from dominotree.decoding.engine import Build, Speculation, generate
+from dominotree.decoding.requests import Limits, Request
 from dominotree.decoding.sampling import Sampler
 from dominotree.drafting.budget import Calibration, fit_calibration
 from dominotree.models.drafter import DFlashDrafter
@@ -29,7 +30,8 @@ def calibrate(
     """Fit acceptance on the nodes of all rounds that decoding the held-out prompts takes."""
     probabilities, accepted = [], []
     for one in track("calibrate forecast", held_out, len(held_out)):
-        for round_ in generate_speculative(target, drafter, build, max_nodes, one.prompt, one.sampler, limits).rounds:
+        request = Request(one.prompt, one.sampler, limits)
+        for round_ in generate(target, Speculation(drafter, build, max_nodes), request).rounds:
             probabilities += round_.probabilities
             accepted += [node in round_.accepted for node in range(round_.nodes)]
     return fit_calibration(np.array(probabilities), np.array(accepted, dtype=float))

@@ -22,9 +22,10 @@ class Clock:
         event.record(torch.cuda.current_stream(self.device))
         self.marks.append(event)
 
-    def seconds(self) -> list[float]:
-        """What passed between each mark and the next; the last mark's work is waited for."""
+    def drain(self) -> list[float]:
+        """What passed between each mark and the next, the last mark's work being waited for; the last mark stays."""
+        pairs, self.marks = list(zip(self.marks, self.marks[1:], strict=False)), self.marks[-1:]
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-            return [first.elapsed_time(second) / 1000 for first, second in zip(self.marks, self.marks[1:], strict=False)]
-        return [second - first for first, second in zip(self.marks, self.marks[1:], strict=False)]
+            return [first.elapsed_time(second) / 1000 for first, second in pairs]
+        return [second - first for first, second in pairs]

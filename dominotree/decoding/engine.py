@@ -1,180 +1,286 @@
-"""Decoding one prompt: plain autoregression, and the speculative loop of draft, build, verify, commit."""
+"""The loop of rounds, for one request or for several in lockstep: plain autoregression, and draft, build, verify, commit.
+
+As many requests are in flight as there are slots: when one ends, the next takes its slot, and its prefill comes between two
+rounds. Each request's tokens are those that it gets alone, up to rounding.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
+from itertools import accumulate, chain, cycle
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from dominotree.decoding.cache import TargetCache
 from dominotree.decoding.clock import Clock
 from dominotree.decoding.draft import Draft, Drafting
-from dominotree.decoding.sampling import Places, Sampler
-from dominotree.decoding.verify import Accepted, accept, ahead, verify_input
+from dominotree.decoding.requests import Client, Generation, Output, Request, Round, StageTimes
+from dominotree.decoding.sampling import Places
+from dominotree.decoding.verify import Accepted, accept, ahead, next_input, verify_input
 from dominotree.drafting.tree import DraftTree
 from dominotree.models.drafter import DFlashDrafter
 from dominotree.models.target import Target
 
+STAGES = tuple(field.name for field in fields(StageTimes))
 
-@dataclass(frozen=True)
-class Round:
-    """One round: tokens committed after the cut at EOS or length (bonus included), and its tree before that cut.
+Histories = Sequence[Sequence[Round]]
+"""The rounds that each request in flight has been through."""
 
-    probabilities: of each node's path, as the drafter forecast them; accepted: the nodes that the target accepted.
-    """
+Build = Callable[[Draft, Histories], DraftTree]
+"""The trees of a draft."""
 
-    committed: int
-    probabilities: tuple[float, ...] = ()
-    accepted: tuple[int, ...] = ()
-
-    @property
-    def nodes(self) -> int:
-        return len(self.probabilities)
-
-    @property
-    def forecast(self) -> float:
-        """Tokens that the drafter expected to be committed, bonus included (Section 2.5)."""
-        return 1.0 + sum(self.probabilities)
+Worth = Callable[[Sequence[int], Histories], bool]
+"""Whether drafting is worth its cost in this round, given each request's context in tokens. If not, the target runs alone."""
 
 
-Build = Callable[[Draft, Sequence[Round]], DraftTree]
-"""The tree of a draft, given the rounds that the generation has been through."""
+def always(contexts: Sequence[int], histories: Histories) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Where decoding stops: at the first of these tokens, which counts, or at this many new tokens."""
+class Speculation:
+    """How rounds are drafted. `build` makes trees of at most `max_nodes` nodes, dead leaves included."""
 
-    max_new_tokens: int
-    eos_ids: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
-class StageTimes:
-    """Seconds spent in each stage, over all rounds."""
-
-    draft: float = 0.0
-    build: float = 0.0
-    verify: float = 0.0
-    commit: float = 0.0
-
-
-@dataclass(frozen=True)
-class Generation:
-    """The new tokens, the first of which prefill gave, and how they came about."""
-
-    tokens: list[int]
-    stopped_by_eos: bool
-    decode_s: float
-    rounds: list[Round]
-    stages: StageTimes
+    drafter: DFlashDrafter
+    build: Build
+    max_nodes: int
+    worth: Worth = always
 
 
 @dataclass
-class Output:
-    """The tokens so far, cut exactly at the first EOS or at the length limit."""
+class Seat:
+    """A request in flight. number: of the client that asks, None if it only keeps the load up."""
 
-    limits: Limits
-    tokens: list[int] = field(default_factory=list)
-    stopped_by_eos: bool = False
+    number: int | None
+    client: Client
+    request: Request
+    output: Output
+    rounds: list[Round] = field(default_factory=list)
+    seconds: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def done(self) -> bool:
-        return self.stopped_by_eos or len(self.tokens) >= self.limits.max_new_tokens
-
-    def extend(self, committed: list[int]) -> int:
-        """Append what the limits allow of `committed`, and say how many tokens that is."""
-        before = len(self.tokens)
-        for token in committed:
-            if self.done:
-                break
-            self.tokens.append(token)
-            self.stopped_by_eos = token in self.limits.eos_ids
-        return len(self.tokens) - before
+    def generation(self) -> Generation:
+        """The request's answer, and its times."""
+        seconds, output = self.seconds, self.output
+        stages = StageTimes(**{stage: seconds[stage] for stage in STAGES})
+        times = (seconds["prefill"], seconds["decode"], seconds["share"])
+        return Generation(output.tokens, output.stopped_by_eos, *times, self.rounds, stages)
 
 
-@torch.inference_mode()
-def generate_autoregressive(target: Target, prompt: list[int], sampler: Sampler, limits: Limits) -> Generation:
-    """One token a pass: the lean loop that every speedup is measured against."""
-    cache, output, clock = TargetCache(target, len(prompt) + limits.max_new_tokens), Output(limits), Clock(target.device)
-    root, _ = _prefill(target, cache, prompt, sampler)
-    output.extend(root.tolist())
-    clock.mark()
-    while not output.done:
-        position = torch.full_like(root, cache.length)
-        hidden = target.forward(root.unsqueeze(0), position.unsqueeze(0), cache=cache).hidden
-        cache.commit(1)
-        root = sampler.sample(target.logits(hidden[:, -1]), Places.at(cache.length, target.device))
-        output.extend(root.tolist())
-    clock.mark()
-    (seconds,) = clock.seconds()
-    rounds = [Round(committed=1)] * (len(output.tokens) - 1)
-    return Generation(output.tokens, output.stopped_by_eos, seconds, rounds, StageTimes(verify=seconds))
+@dataclass(frozen=True)
+class Interval:
+    """Between two marks of the clock: a stage of a round of all `seats`, or the prefill of one, for which the others wait."""
+
+    stage: str
+    seats: tuple[Seat, ...]
+    prefilled: Seat | None = None
+
+    def spend(self, seconds: float) -> None:
+        """Let it be known that it took so long."""
+        for seat in self.seats:
+            seat.seconds["share"] += seconds / len(self.seats)
+            if self.prefilled is None:
+                seat.seconds[self.stage] += seconds
+            seat.seconds["prefill" if seat is self.prefilled else "decode"] += seconds
 
 
-def _prefill(target: Target, cache: TargetCache, prompt: list[int], sampler: Sampler) -> tuple[Tensor, Tensor]:
-    """Run the prompt: the first token [1], and the prompt's features [1, n, L_ctx * H]."""
-    tokens = torch.tensor([prompt], device=target.device)
-    first = target.forward(tokens, torch.arange(len(prompt), device=target.device).unsqueeze(0), cache=cache)
-    cache.commit(len(prompt))
-    return sampler.sample(target.logits(first.hidden[:, -1]), Places.at(len(prompt), target.device)), first.features
+def generate(target: Target, speculation: Speculation | None, request: Request) -> Generation:
+    """Decode one request; without `speculation` one token a pass, the lean loop that every speedup is measured against."""
+    longest = len(request.prompt) + request.limits.max_new_tokens
+    return serve(target, speculation, [partial(_ask_once, request)], 1, longest)[0]
+
+
+def _ask_once(request: Request) -> Client:
+    return (yield request)
 
 
 @torch.inference_mode()
-def generate_speculative(
-    target: Target, drafter: DFlashDrafter, build: Build, max_nodes: int, prompt: list[int], sampler: Sampler, limits: Limits
-) -> Generation:
-    """Rounds of draft, build, verify, commit. `build` makes trees of at most `max_nodes` nodes, dead leaves included.
+def serve(
+    target: Target, speculation: Speculation | None, clients: Sequence[Callable[[], Client]], slots: int, longest: int
+) -> list[Any]:
+    """Serve all clients, `slots` requests at a time, and return what each client returned.
 
-    `target` must give the features of the drafter's `target_layer_ids`. With a keyed or greedy sampler the tokens are
-    those of `generate_autoregressive`, up to rounding.
+    longest: tokens of the longest request with its answer. While a client is waited for, clients from the first on ask again
+    in the slots that are free, so that the load stays what it is; nobody learns what they get. `target` must give the
+    features of the drafter's `target_layer_ids`. With keyed or greedy samplers the tokens are those of plain decoding.
     """
-    capacity = len(prompt) + limits.max_new_tokens + max_nodes + 1
-    cache, drafting = TargetCache(target, capacity), Drafting(drafter, target, capacity)
-    output, rounds, clock = Output(limits), [], Clock(target.device)
-    depth = drafter.config.num_proposals
-    root, features = _prefill(target, cache, prompt, sampler)
-    output.extend(root.tolist())
-    clock.mark()
-    while not output.done:
-        drafting.extend(features)
-        draft = drafting.draft(root)
-        clock.mark()
-        tree = build(draft, rounds)
-        clock.mark()
-        inputs = verify_input(tree, root, cache.length, depth, target.dtype)
-        passed = target.forward(inputs.tokens, inputs.positions, inputs.mask, cache)
-        places = Places(cache.length + 1, ahead(tree)[0], depth + 1)
-        accepted = accept(tree, sampler.sample(target.logits(passed.hidden[0]), places).unsqueeze(0), depth)
-        clock.mark()
+    return Flight(target, speculation, clients, slots, longest).serve()
+
+
+class Flight:
+    """The requests in flight, a slot each."""
+
+    def __init__(
+        self, target: Target, speculation: Speculation | None, clients: Sequence[Callable[[], Client]], slots: int, longest: int
+    ) -> None:
+        self.target, self.speculation, self.clients = target, speculation, clients
+        capacity = longest + (speculation.max_nodes if speculation else 0) + 1
+        self.cache = TargetCache(target, capacity, slots)
+        self.drafting = Drafting(speculation.drafter, target, capacity, slots) if speculation else None
+        self.roots = torch.zeros(slots, dtype=torch.int64, device=target.device)
+        self.clock, self.intervals = Clock(target.device), list[Interval]()
+        self.queue = chain(enumerate(clients), ((None, client) for client in cycle(clients)))
+        self.seats: list[Seat] = []
+        self.results: dict[int, Any] = {}
+
+    def serve(self) -> list[Any]:
+        """See `serve`."""
+        slots = len(self.roots)
+        self.clock.mark()
+        for slot in range(slots):
+            self._admit_next(slot)
+        while True:
+            for slot in range(slots):
+                self._answer(slot)
+            if len(self.results) == len(self.clients):
+                return [self.results[number] for number in range(len(self.clients))]
+            self._round()
+
+    def _answer(self, slot: int) -> None:
+        """Give a client its answer if it is there, and the slot to its next request, or to the next client."""
+        while (seat := self.seats[slot]).output.done:
+            self._settle()
+            try:
+                request = seat.client.send(seat.generation())
+            except StopIteration as end:
+                if seat.number is not None:
+                    self.results[seat.number] = end.value
+                if len(self.results) == len(self.clients):
+                    return
+                self._admit_next(slot)
+                if self.seats[slot].number is None:
+                    return  # even if it has ended already: whoever is waited for may be in another slot
+            else:
+                self._admit(slot, Seat(seat.number, seat.client, request, Output(request.limits)))
+
+    def _admit_next(self, slot: int) -> None:
+        number, start = next(self.queue)
+        client = start()
+        request = next(client)
+        self._admit(slot, Seat(number, client, request, Output(request.limits)))
+
+    def _admit(self, slot: int, seat: Seat) -> None:
+        """Run a request's prompt, which gives its first token."""
+        self.seats[slot : slot + 1] = [seat]
+        others = tuple(other for other in self.seats if other is not seat and not other.output.done)
+        self._mark(Interval("wait", others))
+        prompt, cache = seat.request.prompt, self.cache.slot(slot)
+        tokens = torch.tensor([prompt], device=self.target.device)
+        passed = self.target.forward(tokens, torch.arange(len(prompt), device=tokens.device).unsqueeze(0), cache=cache)
+        self.cache.start(slot, len(prompt))
+        places = Places.at(len(prompt), tokens.device)
+        self.roots[slot : slot + 1] = seat.request.sampler.sample(self.target.logits(passed.hidden[:, -1]), places)
+        if self.drafting:
+            self.drafting.start(slot, passed.features)
+        seat.output.extend(self.roots[slot : slot + 1].tolist())
+        self._mark(Interval("prefill", (*others, seat), seat))
+
+    def _mark(self, interval: Interval) -> None:
+        """End an interval, which began where the last ended."""
+        self.clock.mark()
+        self.intervals.append(interval)
+
+    def _mark_stage(self, stage: str) -> None:
+        self._mark(Interval(stage, tuple(self.seats)))
+
+    def _settle(self) -> None:
+        """Wait for the device, and share out the time that has passed."""
+        for interval, seconds in zip(self.intervals, self.clock.drain(), strict=True):
+            interval.spend(seconds)
+        self.intervals.clear()
+
+    def _round(self) -> None:
+        histories = [seat.rounds for seat in self.seats]
+        if self.speculation is not None and self.speculation.worth(self.cache.ends, histories):
+            self._tree_round(self.speculation, self.drafting, histories)
+        else:
+            self._plain_round()
+
+    def _plain_round(self) -> None:
+        """One token for each request."""
+        target, cache = self.target, self.cache
+        inputs = next_input(self.roots, cache.lengths, cache.length, target.dtype)
+        passed = target.forward(inputs.tokens, inputs.positions, inputs.layout, cache)
+        cache.commit([1] * len(self.seats))
+        logits = target.logits(passed.hidden[:, -1]).split(1)
+        drawn = [
+            seat.request.sampler.sample(row, Places.at(end, target.device))
+            for seat, row, end in zip(self.seats, logits, cache.ends, strict=True)
+        ]
+        self.roots = drawn[0] if len(drawn) == 1 else torch.cat(drawn)
+        if self.drafting:
+            self.drafting.extend_later(passed.features)
+        for seat, token in zip(self.seats, self.roots.tolist(), strict=True):
+            seat.output.extend([token])
+            seat.rounds.append(PLAIN)
+        self._mark_stage("verify")
+
+    def _tree_round(self, speculation: Speculation, drafting: Drafting, histories: Histories) -> None:
+        """Draft, build, verify, commit."""
+        target, cache, depth = self.target, self.cache, speculation.drafter.config.num_proposals
+        draft = drafting.draft(self.roots)
+        self._mark_stage("draft")
+        tree = speculation.build(draft, histories)
+        self._mark_stage("build")
+        inputs = verify_input(tree, self.roots, cache.lengths, cache.length, depth, target.dtype)
+        passed = target.forward(inputs.tokens, inputs.positions, inputs.layout, cache)
+        accepted = accept(tree, self._sample(target.logits(passed.hidden.flatten(0, 1)), tree, depth), depth)
+        self._mark_stage("verify")
         cache.compact(accepted.rows, accepted.counts)
         told = _tell(accepted, tree)
-        cache.commit(len(told.rows))
-        root, features = accepted.tokens[:, len(told.rows) - 1], passed.features[:, accepted.rows[0, : len(told.rows)]]
-        committed = output.extend(told.tokens)
-        rounds.append(Round(committed, told.probabilities, tuple(row - 1 for row in told.rows[1:])))
-        clock.mark()
-    seconds = clock.seconds()
-    stages = StageTimes(*(sum(seconds[stage::4]) for stage in range(4)))
-    return Generation(output.tokens, output.stopped_by_eos, sum(seconds), rounds, stages)
+        counts = [len(one.rows) for one in told]
+        cache.commit(counts)
+        self.roots = accepted.tokens.gather(1, accepted.counts.unsqueeze(1) - 1).squeeze(1)
+        drafting.extend(_accepted_features(passed.features.flatten(0, 1), accepted.rows[:, : max(counts)], tree), counts)
+        for seat, one in zip(self.seats, told, strict=True):
+            committed = seat.output.extend(one.tokens)
+            seat.rounds.append(Round(committed, one.probabilities, tuple(row - 1 for row in one.rows[1:])))
+        self._mark_stage("commit")
+
+    def _sample(self, logits: Tensor, tree: DraftTree, depth: int) -> Tensor:
+        """What the target draws after each row: logits [rows that count, V] -> [R, N + 1], 0 after rows that do not count."""
+        width, steps = tree.num_nodes + 1, ahead(tree)
+        counts = [size + 1 for size in tree.sizes] if tree.sizes else [width] * len(self.seats)
+        drawn = []
+        for seat, part, step, end in zip(self.seats, logits.split(counts), steps, self.cache.ends, strict=True):
+            tokens = seat.request.sampler.sample(part, Places(end + 1, step[: len(part)], depth + 1))
+            drawn.append(F.pad(tokens, (0, width - len(part))))
+        return torch.stack(drawn)
+
+
+PLAIN = Round(committed=1)
+
+
+def _accepted_features(features: Tensor, rows: Tensor, tree: DraftTree) -> Tensor:
+    """Of features [rows that count, F] those of each request's `rows` [R, P], [R, P, F]; anything where a row does not count."""
+    if tree.sizes is None:
+        starts = torch.arange(len(rows), device=rows.device) * (tree.num_nodes + 1)
+    else:
+        starts = torch.tensor([0, *accumulate(size + 1 for size in tree.sizes[:-1])], device=rows.device)
+    return features[(starts.unsqueeze(1) + rows).clamp_(max=len(features) - 1)]
 
 
 @dataclass(frozen=True)
 class Told:
-    """What the host learns of a round: accepted rows, root first, the tokens after them, and the nodes' path probabilities."""
+    """What the host learns of a request's round: accepted rows, root first, the tokens after them, its nodes' probabilities."""
 
     rows: list[int]
     tokens: list[int]
     probabilities: tuple[float, ...]
 
 
-def _tell(accepted: Accepted, tree: DraftTree) -> Told:
-    """A round's one read from the device: everything in a row of float64, which holds any token exactly."""
+def _tell(accepted: Accepted, tree: DraftTree) -> list[Told]:
+    """A round's one read from the device: everything in rows of float64, which hold any token exactly."""
     counts = torch.stack((accepted.counts, tree.valid.sum(dim=1)), dim=1)
     parts = (counts, accepted.rows, accepted.tokens, tree.log_probs.exp())
-    told = torch.cat([part.double() for part in parts], dim=1)[0].tolist()
-    (count, nodes), width = (int(number) for number in told[:2]), accepted.rows.shape[1]
-    rows, tokens = ([int(number) for number in told[start : start + count]] for start in (2, 2 + width))
-    return Told(rows, tokens, tuple(told[2 + 2 * width :][:nodes]))
+    width, told = accepted.rows.shape[1], []
+    for numbers in torch.cat([part.double() for part in parts], dim=1).tolist():
+        count, nodes = (int(number) for number in numbers[:2])
+        rows, tokens = ([int(number) for number in numbers[start : start + count]] for start in (2, 2 + width))
+        told.append(Told(rows, tokens, tuple(numbers[2 + 2 * width :][:nodes])))
+    return told

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from dominotree.decoding.cache import TargetCache
-from dominotree.decoding.draft import Drafting
-from dominotree.decoding.verify import verify_input
+from dominotree.decoding.draft import Draft, Drafting
+from dominotree.decoding.engine import Build
+from dominotree.decoding.verify import VerifyInput, next_input, verify_input
 from dominotree.drafting.budget import CostModel, fit_convex
 from dominotree.drafting.tree import DraftTree
 from dominotree.models.drafter import DFlashDrafter
@@ -49,55 +50,80 @@ def _median_ms(action: Callable[[], object], plan: ProfilePlan, device: torch.de
     return statistics.median(times[plan.warmups :])
 
 
-def star(nodes: int, device: torch.device) -> DraftTree:
-    """A tree of n children of the root: what a verification costs depends on its size alone."""
-    zeros = torch.zeros(1, nodes, dtype=torch.int64, device=device)
+def star(nodes: int, device: torch.device, requests: int = 1) -> DraftTree:
+    """Trees of n children of the root: what a verification costs depends on its size alone."""
+    zeros = torch.zeros(requests, nodes, dtype=torch.int64, device=device)
     return DraftTree(tokens=zeros, parents=zeros - 1, depths=zeros, log_probs=zeros.float(), valid=zeros == 0)
 
 
-def _cache_with(target: Target, context: int, capacity: int) -> TargetCache:
-    cache = TargetCache(target, capacity)
-    if context:
-        tokens = torch.zeros(1, context, dtype=torch.int64, device=target.device)
-        target.forward(tokens, torch.arange(context, device=target.device).unsqueeze(0), cache=cache)
-        cache.commit(context)
+def _cache_with(target: Target, context: int, capacity: int, requests: int) -> TargetCache:
+    cache = TargetCache(target, capacity, requests)
+    cache.data.zero_()
+    for request in range(requests):
+        cache.start(request, context)
     return cache
 
 
-def _root(target: Target) -> Tensor:
-    return torch.zeros(1, dtype=torch.int64, device=target.device)
-
-
-def _time_verify(target: Target, nodes: int, cache: TargetCache, plan: ProfilePlan) -> float:
-    tree, root = star(nodes, target.device), _root(target)
-
+def _time_pass(target: Target, cache: TargetCache, inputs: VerifyInput, plan: ProfilePlan) -> float:
     def verify() -> None:
-        inputs = verify_input(tree, root, cache.length, 1, target.dtype)
-        target.logits(target.forward(inputs.tokens, inputs.positions, inputs.mask, cache).hidden[0]).argmax(-1)
+        passed = target.forward(inputs.tokens, inputs.positions, inputs.layout, cache)
+        target.logits(passed.hidden.flatten(0, 1)).argmax(-1)
 
     return _median_ms(verify, plan, target.device)
 
 
-def _time_draft(target: Target, drafter: DFlashDrafter, plan: ProfilePlan) -> float:
-    drafting, root = Drafting(drafter, target, DRAFT_CONTEXT + ACCEPTED), _root(target)
+def _roots(target: Target, requests: int) -> Tensor:
+    return torch.zeros(requests, dtype=torch.int64, device=target.device)
+
+
+def _time_verify(target: Target, nodes: int, cache: TargetCache, plan: ProfilePlan) -> float:
+    requests = len(cache.ends)
+    tree, roots = star(nodes, target.device, requests), _roots(target, requests)
+    inputs = verify_input(tree, roots, cache.lengths, cache.length, 1, target.dtype)
+    return _time_pass(target, cache, inputs, plan)
+
+
+def _time_next(target: Target, cache: TargetCache, plan: ProfilePlan) -> float:
+    roots = _roots(target, len(cache.ends))
+    return _time_pass(target, cache, next_input(roots, cache.lengths, cache.length, target.dtype), plan)
+
+
+def _typical_draft(target: Target, drafter: DFlashDrafter, requests: int) -> Callable[[], Draft]:
+    """Drafts a block a request, again and again as in a round of its own."""
+    drafting, roots = Drafting(drafter, target, DRAFT_CONTEXT + ACCEPTED, requests), _roots(target, requests)
     width = len(drafter.config.target_layer_ids) * drafter.config.hidden_size
-    drafting.extend(torch.zeros(1, DRAFT_CONTEXT, width, dtype=target.dtype, device=target.device))
-    fresh = torch.zeros(1, ACCEPTED, width, dtype=target.dtype, device=target.device)
+    for request in range(requests):
+        drafting.start(request, torch.zeros(1, DRAFT_CONTEXT, width, dtype=target.dtype, device=target.device))
+    drafting.draft(roots)
+    fresh = torch.zeros(requests, ACCEPTED, width, dtype=target.dtype, device=target.device)
 
-    def draft() -> None:
-        drafting.length = DRAFT_CONTEXT
-        drafting.extend(fresh)
-        drafting.draft(root)
+    def draft() -> Draft:
+        drafting.ends = [DRAFT_CONTEXT] * requests
+        drafting.lengths.fill_(DRAFT_CONTEXT)
+        drafting.extend(fresh, [ACCEPTED] * requests)
+        return drafting.draft(roots)
 
-    return _median_ms(draft, plan, target.device)
+    return draft
 
 
 @torch.inference_mode()
-def profile_costs(target: Target, drafter: DFlashDrafter, plan: ProfilePlan) -> CostModel:
-    """Time one draft, and verification at every size and context; fit each context by a monotone convex curve."""
-    rows = []
+def profile_costs(target: Target, drafter: DFlashDrafter, plan: ProfilePlan, requests: int = 1) -> CostModel:
+    """Time one draft, and verification at every size and context, for so many requests in flight.
+
+    Each context is fitted by a monotone convex curve.
+    """
+    rows, plain = [], []
     for context in track("profile verification", plan.contexts, len(plan.contexts)):
-        cache = _cache_with(target, context, context + max(plan.sizes) + 1)
+        cache = _cache_with(target, context, context + max(plan.sizes) + 1, requests)
         times = torch.tensor([_time_verify(target, nodes, cache, plan) for nodes in plan.sizes])
         rows.append(tuple(float(x) for x in fit_convex(plan.sizes, times.numpy())))
-    return CostModel(_time_draft(target, drafter, plan), plan.sizes, plan.contexts, tuple(rows))
+        plain.append(_time_next(target, cache, plan))
+    draft_ms = _median_ms(_typical_draft(target, drafter, requests), plan, target.device)
+    return CostModel(draft_ms, plan.sizes, plan.contexts, tuple(rows), tuple(plain), requests)
+
+
+@torch.inference_mode()
+def profile_build(target: Target, drafter: DFlashDrafter, build: Build, plan: ProfilePlan, requests: int) -> float:
+    """Milliseconds that `build` takes for the trees of so many requests."""
+    draft = _typical_draft(target, drafter, requests)()
+    return _median_ms(lambda: build(draft, [[]] * requests), plan, target.device)

@@ -1,4 +1,4 @@
-"""One target pass over a draft tree: its tokens, positions and mask, and what of the tree it accepts (Section 3.4).
+"""One target pass over draft trees: its tokens, positions and mask, and what of the trees it accepts (Section 3.4).
 
 Nothing here waits for the device.
 """
@@ -13,27 +13,48 @@ from torch.nn import functional as F
 
 from dominotree.drafting.tree import DraftTree
 from dominotree.kernels import tree_mask
+from dominotree.models.transformer import TreeLayout
 
 
 @dataclass(frozen=True)
 class VerifyInput:
-    """The root and the tree's N nodes as one pass. tokens, positions [1, N + 1]; mask [1, 1, N + 1, context + N + 1]."""
+    """R requests' roots and the N nodes of each's tree as one pass. tokens, positions [R, N + 1]."""
 
     tokens: Tensor
     positions: Tensor
-    mask: Tensor
+    layout: TreeLayout | None
 
 
-def verify_input(tree: DraftTree, root: Tensor, position: int, max_depth: int, dtype: torch.dtype) -> VerifyInput:
-    """Lay out one request's tree whose `root` [1], not yet run, stands at absolute `position`, so behind that many cached tokens.
+def verify_input(
+    tree: DraftTree, roots: Tensor, lengths: Tensor, longest: int, max_depth: int, dtype: torch.dtype
+) -> VerifyInput:
+    """Lay out trees whose `roots` [R], not yet run, stand behind `lengths` [R] cached tokens, `longest` of them at most.
 
     Siblings share a position, root + 1 + depth. A node sees the whole context, the root, its ancestors and itself; no node
     is deeper than `max_depth`. The mask is additive (0 or -inf); no row is fully masked.
     """
-    tokens = torch.cat((root.unsqueeze(1), tree.tokens), dim=1)
-    positions = position + ahead(tree)
-    mask = tree_mask(tree.parents, tree.valid, torch.full_like(root, position), position + tokens.shape[1], max_depth, dtype)
-    return VerifyInput(tokens, positions, mask)
+    tokens = torch.cat((roots.unsqueeze(1), tree.tokens), dim=1)
+    positions = lengths.unsqueeze(1) + ahead(tree)
+    mask = tree_mask(tree.parents, tree.valid, lengths, longest + tokens.shape[1], max_depth, dtype)
+    parents = F.pad(tree.parents + 1, (1, 0), value=-1)
+    return VerifyInput(tokens, positions, TreeLayout(mask, parents, _rows(tree)))
+
+
+def next_input(roots: Tensor, lengths: Tensor, longest: int, dtype: torch.dtype) -> VerifyInput:
+    """The pass of the roots alone: `verify_input` of trees without a node."""
+    if len(roots) == 1:
+        return VerifyInput(roots.unsqueeze(1), lengths.unsqueeze(1), None)
+    none = roots.new_zeros(len(roots), 0)
+    return verify_input(DraftTree(none, none, none, none.to(dtype), none.bool()), roots, lengths, longest, 1, dtype)
+
+
+def _rows(tree: DraftTree) -> Tensor | None:
+    """Places of root and nodes in R * (N + 1), where the requests' trees differ in size."""
+    if tree.sizes is None:
+        return None
+    width = tree.num_nodes + 1
+    places = [request * width + row for request, size in enumerate(tree.sizes) for row in range(size + 1)]
+    return torch.tensor(places, device=tree.tokens.device)
 
 
 def ahead(tree: DraftTree) -> Tensor:

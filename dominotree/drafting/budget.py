@@ -12,16 +12,18 @@ CALIBRATION_BINS = 24
 
 @dataclass(frozen=True)
 class CostModel:
-    """What a round costs on this machine, in milliseconds.
+    """What a round of so many requests costs on this machine, in milliseconds.
 
-    draft_ms: one draft. sizes [S] tree sizes in nodes, contexts [C] in tokens, both rising; verify_ms [C][S] the fitted
-    cost of verifying a tree of that many nodes, so of one token more: the root's.
+    draft_ms: one draft. sizes [S] trees' sizes in nodes a request, contexts [C] in tokens, both rising; verify_ms [C][S] the
+    fitted cost of verifying trees of that many nodes, so of one token more a request: the root's; next_ms [C] of the roots alone.
     """
 
     draft_ms: float
     sizes: tuple[int, ...]
     contexts: tuple[int, ...]
     verify_ms: tuple[tuple[float, ...], ...]
+    next_ms: tuple[float, ...]
+    requests: int = 1
 
     def curve(self, context: int) -> np.ndarray:
         """C_v at every size [S], linear between the profiled contexts and constant outside them."""

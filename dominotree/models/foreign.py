@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from dominotree.models.transformer import KeyValues
+from dominotree.models.transformer import KeyValues, TreeLayout
 
 
 class ForeignLayer(CacheLayerMixin):
@@ -41,17 +41,25 @@ class ForeignTransformer:
         self.decoder, self.num_layers = model.base_model, model.config.num_hidden_layers
 
     def __call__(
-        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: KeyValues | None, feature_layers: tuple[int, ...]
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        layout: TreeLayout | None,
+        cache: KeyValues | None,
+        feature_layers: tuple[int, ...],
     ) -> tuple[Tensor, list[Tensor]]:
         """See `Network`."""
         layers = None if cache is None else Cache(layers=[ForeignLayer(cache, index) for index in range(self.num_layers)])
         output = self.decoder(
             input_ids=tokens,
             position_ids=positions,
-            attention_mask=mask,
+            attention_mask=None if layout is None else layout.mask,
             cache=layers,
             use_cache=cache is not None,
             output_hidden_states=bool(feature_layers),
         )
         # hidden_states[0] is the embedding.
-        return output.last_hidden_state, [output.hidden_states[layer + 1] for layer in feature_layers]
+        states = [output.last_hidden_state, *(output.hidden_states[layer + 1] for layer in feature_layers)]
+        if layout is not None and layout.rows is not None:
+            states = [state.flatten(0, 1)[layout.rows].unsqueeze(0) for state in states]
+        return states[0], states[1:]

@@ -19,7 +19,7 @@ from dominotree.models.drafter import DrafterConfig
 from dominotree.models.foreign import ForeignTransformer
 from dominotree.models.gguf import DEMO, ensure_demo_target
 from dominotree.models.projection import Projection
-from dominotree.models.transformer import KeyValues, Network, Transformer, why_not
+from dominotree.models.transformer import KeyValues, Network, Transformer, TreeLayout, why_not
 from dominotree.progress import report
 
 ATTENTION = "sdpa"
@@ -30,7 +30,7 @@ transformers_logging.disable_progress_bar()
 
 @dataclass(frozen=True)
 class TargetOutput:
-    """What one pass over n tokens gives. hidden: [b, n, H], after the final norm. features: [b, n, L_ctx * H]."""
+    """What one pass gives. hidden [R, n, H], after the final norm; features [R, n, L_ctx * H]. [1, T, .] of `TreeLayout.rows`."""
 
     hidden: Tensor
     features: Tensor
@@ -76,10 +76,10 @@ class Target:
         return config.num_hidden_layers, getattr(config, "num_key_value_heads", config.num_attention_heads), width
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, mask: Tensor | None = None, cache: KeyValues | None = None
+        self, tokens: Tensor, positions: Tensor, layout: TreeLayout | None = None, cache: KeyValues | None = None
     ) -> TargetOutput:
-        """One pass. tokens, positions: [b, n]. mask: additive [b, 1, n, keys], or None for causal."""
-        hidden, features = self.network(tokens, positions, mask, cache, self.feature_layers)
+        """One pass. tokens, positions: [R, n]. layout: of trees, or None for causal (see `Network`)."""
+        hidden, features = self.network(tokens, positions, layout, cache, self.feature_layers)
         return TargetOutput(hidden, torch.cat(features, dim=-1) if features else hidden[..., :0])
 
 

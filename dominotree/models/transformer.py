@@ -21,23 +21,43 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 class KeyValues(Protocol):
-    """A cache as a pass sees it."""
+    """A cache as a pass sees it, of R requests."""
 
     length: int
+    """Of the longest context."""
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write [b, kv_heads, n, d] behind `length`; all up to there, [b, kv_heads, length + n, d]."""
+        """Write [R, kv_heads, n, d] behind each request's context; all up to there, [R, kv_heads, length + n, d]."""
+
+
+@dataclass(frozen=True)
+class TreeLayout:
+    """How the rows of a pass, n of each of R requests, see each other and the cache.
+
+    mask: additive [R, 1, n, keys]. parents [R, n]: each row's parent among the request's rows, -1 for the root, which
+    continues the context. rows [T]: places in R * n of the rows that count, None if all do; hidden states are of these alone.
+    """
+
+    mask: Tensor
+    parents: Tensor
+    rows: Tensor | None = None
 
 
 class Network(Protocol):
     """A target's layers."""
 
     def __call__(
-        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: KeyValues | None, feature_layers: tuple[int, ...]
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        layout: TreeLayout | None,
+        cache: KeyValues | None,
+        feature_layers: tuple[int, ...],
     ) -> tuple[Tensor, list[Tensor]]:
-        """The last hidden states, normed, and `hidden_states[layer + 1]` of each feature layer, all [b, n, H].
+        """The last hidden states, normed, and `hidden_states[layer + 1]` of each feature layer, all [R, n, H].
 
-        tokens, positions: [b, n]. mask: additive [b, 1, n, keys], or None for causal, with nothing in the cache or n = 1.
+        tokens, positions: [R, n]. layout: None for causal, with nothing in the cache, or one row of one request. With
+        `layout.rows` the states are [1, T, H].
         """
 
 
@@ -100,20 +120,30 @@ class Transformer:
         )
 
     def __call__(
-        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: KeyValues | None, feature_layers: tuple[int, ...]
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        layout: TreeLayout | None,
+        cache: KeyValues | None,
+        feature_layers: tuple[int, ...],
     ) -> tuple[Tensor, list[Tensor]]:
         """See `Network`."""
-        if mask is None and cache is not None and cache.length and tokens.shape[1] > 1:
-            raise ValueError("several rows behind a context need a mask")
+        if layout is None and cache is not None and cache.length and tokens.numel() > 1:
+            raise ValueError("several rows behind a context need a layout")
+        shape, rows, mask = tokens.shape, None if layout is None else layout.rows, None
+        if rows is not None:
+            tokens, positions = (part.flatten()[rows].unsqueeze(0) for part in (tokens, positions))
         x, features = F.embedding(tokens, self.embedding), {}
         rope = _rope(*self.rotary(x, positions))
-        if mask is not None:  # query heads that share keys become rows of one head, so that keys need no copies
-            mask = mask.repeat(1, 1, self.heads // self.kv_heads, 1)
+        if layout is not None:  # query heads that share keys become rows of one head, so that keys need no copies
+            mask = layout.mask.repeat(1, 1, self.heads // self.kv_heads, 1)
         for index, layer in enumerate(self.layers):
-            queries, keys, values = self._heads(layer, x, rope)
+            heads = self._heads(layer, x, rope)
+            queries, keys, values = heads if rows is None else (_padded(part, rows, shape) for part in heads)
             if cache is not None:
                 keys, values = cache.extend(index, keys, values)
-            x = layer.output(_attend(queries, keys, values, mask), x)
+            attended = _attend(queries, keys, values, mask)
+            x = layer.output(attended if rows is None else attended.flatten(0, 1)[rows].unsqueeze(0), x)
             gate, up = layer.gate_up(self._norm(x, layer.mlp_norm)).chunk(2, dim=-1)
             x = layer.down(F.silu(gate).mul_(up), x)
             if index in feature_layers:
@@ -157,6 +187,12 @@ def _rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
     """Rotary embedding of x [b, n, heads, d]."""
     first, second = x.chunk(2, dim=-1)
     return (x * rope[0]).addcmul_(torch.cat((second, first), dim=-1), rope[1])
+
+
+def _padded(heads: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
+    """[1, heads, T, d] of the rows that count -> [R, heads, n, d], where the others are zero."""
+    places = heads.new_zeros(shape.numel(), heads.shape[1], heads.shape[3])
+    return places.index_copy_(0, rows, heads[0].transpose(0, 1)).unflatten(0, shape).transpose(1, 2)
 
 
 def _attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:

@@ -206,6 +206,7 @@ def as_records(rows: pd.DataFrame, arms: Mapping[str, Arm], model: Model, run: s
         family=frame.dataset.map(FAMILY),
         conversation=frame.dataset + frame.conversation.map("-{:02d}".format),
         turn=frame.turn.astype(int),
+        concurrency=1,
         **{f"{stage[3:]}_ms": _stage(rows, stage) for stage in STAGES},
         **{name: rows.get(name) for name in ("num_output", "decode_s", "accept_hist")},
         rounds=_rounds(rows),
@@ -214,7 +215,7 @@ def as_records(rows: pd.DataFrame, arms: Mapping[str, Arm], model: Model, run: s
         output_ids=[head if len(head) < HEAD else None for head in rows["head"]] if "head" in rows else None,
     )
     stopped = frame.num_output.map({MAX_NEW_TOKENS: "length"}).fillna("eos").where(frame.num_output.notna())
-    missing = dict.fromkeys(("prompt_sha", "seed", "num_input", "tree_nodes", "forecast", "margin"))
+    missing = dict.fromkeys(("prompt_sha", "seed", "num_input", "tree_nodes", "forecast", "margin", "prefill_s", "share_s"))
     bins = {name: [[] for _ in range(len(rows))] for name in ("nodes_by_bin", "forecast_by_bin", "accepted_by_bin")}
     frame = frame.assign(stop_reason=stopped, **missing, **bins)[list(PUBLISHED_COLUMNS)]
     return validate(frame, f"{model.name} {run}")

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dominotree.decoding.engine import Build, Limits, generate_autoregressive, generate_speculative
+from dominotree.decoding.engine import Build, Speculation, generate
+from dominotree.decoding.requests import Limits, Request
 from dominotree.decoding.sampling import make_sampler
 from dominotree.methods import METHODS, max_nodes
 from tests.decoding.test_lossless import SETTINGS, prompt_of
@@ -58,18 +59,15 @@ def waits_of(arm: str, sampler: str, tokens: int, monkeypatch: pytest.MonkeyPatc
     """How often generating so many tokens waits, and its rounds. A builder on a CPU may read, and is left out."""
     with monkeypatch.context() as patched:
         target, kind = tiny_target(0), SAMPLERS[sampler]
-        draw = make_sampler(kind[0], 1, "prompt", kind[1], CPU)
+        request = Request(prompt_of(0), make_sampler(kind[0], 1, "prompt", kind[1], CPU), Limits(tokens))
         if arm == "ar":
             with Waits(patched) as waits:
-                generation = generate_autoregressive(target, prompt_of(0), draw, Limits(tokens))
+                generation = generate(target, None, request)
         else:
             parts = tiny_parts(arm, target, SETTINGS)
             build = METHODS[arm].make_build(parts)
             with Waits(patched) as waits:
-                built = apart(waits, build)
-                generation = generate_speculative(
-                    target, parts.drafter, built, max_nodes(parts), prompt_of(0), draw, Limits(tokens)
-                )
+                generation = generate(target, Speculation(parts.drafter, apart(waits, build), max_nodes(parts)), request)
         return waits.count, len(generation.rounds)
 
 
@@ -113,7 +111,7 @@ def test_a_round_waits_once_on_a_gpu(sampler: str) -> None:
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
-            generation = generate_speculative(target, parts.drafter, build, 16, prompt_of(0), draw, Limits(tokens))
+            generation = generate(target, Speculation(parts.drafter, build, 16), Request(prompt_of(0), draw, Limits(tokens)))
             torch.cuda.set_sync_debug_mode("default")
         return sum("synchroniz" in str(warning.message) for warning in found), len(generation.rounds)
 

@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from dominotree.arms import MethodSettings
-from dominotree.decoding.engine import Limits, generate_autoregressive, generate_speculative
+from dominotree.decoding.engine import Speculation, generate
+from dominotree.decoding.requests import Limits, Request
 from dominotree.decoding.sampling import make_sampler
 from dominotree.drafting.budget import Calibration, CostModel
 from dominotree.methods import METHODS, max_nodes
 from tests.tiny import VOCAB, tiny_parts, tiny_target
 
 SETTINGS = MethodSettings(budget=9, cap=12, children=4, candidate_width=10)
-COST = CostModel(5.0, (1, 16), (0,), ((10.0, 12.0),))
+COST = CostModel(5.0, (1, 16), (0,), ((10.0, 12.0),), (9.0,))
 SPECULATIVE = [name for name, method in METHODS.items() if method.drafter]
 CPU = torch.device("cpu")
 
@@ -30,9 +31,12 @@ def sampler_of(seed, temperature):
 
 def speculate(name, seed, target, sampler, limits):
     parts = tiny_parts(name, target, SETTINGS, seed, COST)
-    method = METHODS[name]
-    nodes = max_nodes(parts)
-    return generate_speculative(target, parts.drafter, method.make_build(parts), nodes, prompt_of(seed), sampler, limits)
+    speculation = Speculation(parts.drafter, METHODS[name].make_build(parts), max_nodes(parts))
+    return generate(target, speculation, Request(prompt_of(seed), sampler, limits))
+
+
+def plainly(seed, target, sampler, limits):
+    return generate(target, None, Request(prompt_of(seed), sampler, limits))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
@@ -43,7 +47,7 @@ def test_tokens_are_those_of_ar(name, family, temperature):
     for seed in range(8):
         target = tiny_target(seed, family)
         limits = Limits(30, frozenset({3}))
-        ar = generate_autoregressive(target, prompt_of(seed), sampler_of(seed, temperature), limits)
+        ar = plainly(seed, target, sampler_of(seed, temperature), limits)
         got = speculate(name, seed, target, sampler_of(seed, temperature), limits)
         assert got.tokens == ar.tokens
         assert got.stopped_by_eos == ar.stopped_by_eos
@@ -74,12 +78,10 @@ def test_no_variant_changes_a_token(name, temperature):
             temperature=temperature,
             calibration=Calibration((0.0, 0.5, 1.0), (0.0, 0.3, 0.6)),
         )
-        ar = generate_autoregressive(target, prompt_of(seed), sampler_of(seed, temperature), limits)
+        ar = plainly(seed, target, sampler_of(seed, temperature), limits)
+        speculation = Speculation(parts.drafter, METHODS[method].make_build(parts), max_nodes(parts))
         first, second = (
-            generate_speculative(
-                target, parts.drafter, METHODS[method].make_build(parts), max_nodes(parts), prompt_of(seed), sampler, limits
-            )
-            for sampler in (sampler_of(seed, temperature), sampler_of(seed, temperature))
+            generate(target, speculation, Request(prompt_of(seed), sampler_of(seed, temperature), limits)) for _ in range(2)
         )
         assert first.tokens == ar.tokens
         assert first.rounds == second.rounds, "a run repeats, a drawn draft included"
@@ -89,10 +91,7 @@ def test_no_variant_changes_a_token(name, temperature):
 @pytest.mark.parametrize("name", ["ar", *SPECULATIVE])
 def test_length_is_cut_exactly(name, length):
     target, limits = tiny_target(1), Limits(length)
-    if name == "ar":
-        got = generate_autoregressive(target, prompt_of(1), sampler_of(1, 0), limits)
-    else:
-        got = speculate(name, 1, target, sampler_of(1, 0), limits)
+    got = plainly(1, target, sampler_of(1, 0), limits) if name == "ar" else speculate(name, 1, target, sampler_of(1, 0), limits)
     assert len(got.tokens) == length
     assert not got.stopped_by_eos
     assert sum(round_.committed for round_ in got.rounds) == length - 1
@@ -101,7 +100,7 @@ def test_length_is_cut_exactly(name, length):
 @pytest.mark.parametrize("name", SPECULATIVE)
 def test_nothing_follows_eos(name):
     target = tiny_target(2)
-    free = generate_autoregressive(target, prompt_of(2), sampler_of(2, 1.0), Limits(40)).tokens
+    free = plainly(2, target, sampler_of(2, 1.0), Limits(40)).tokens
     for eos in set(free):
         limits = Limits(40, frozenset({eos}))
         got = speculate(name, 2, target, sampler_of(2, 1.0), limits)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest, pearsonr
 
-from dominotree.decoding.engine import Limits, generate_autoregressive
+from dominotree.decoding.requests import Limits
 from dominotree.decoding.sampling import Places, keyed_gumbel, make_sampler
-from tests.decoding.test_lossless import prompt_of, speculate
+from tests.decoding.test_lossless import plainly, prompt_of, speculate
 from tests.tiny import VOCAB, tiny_target
 
 CPU = torch.device("cpu")
@@ -43,10 +43,7 @@ def test_first_three_tokens_follow_the_exact_distribution(kind, method):
     seen = Counter()
     for draw in range(DRAWS):
         sampler = make_sampler(kind, draw, "prompt", 1.0, CPU)
-        if method == "ar":
-            got = generate_autoregressive(target, prompt_of(seed), sampler, Limits(3))
-        else:
-            got = speculate(method, seed, target, sampler, Limits(3))
+        got = plainly(seed, target, sampler, Limits(3)) if method == "ar" else speculate(method, seed, target, sampler, Limits(3))
         seen[tuple(got.tokens)] += 1
     frequent = {path: mass * DRAWS for path, mass in expected.items() if mass * DRAWS >= 5}
     rest = DRAWS - sum(frequent.values())

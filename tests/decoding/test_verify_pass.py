@@ -28,14 +28,14 @@ def prefilled(target, capacity=40):
     cache = TargetCache(target, capacity)
     with torch.inference_mode():
         target.forward(torch.tensor([PROMPT]), torch.arange(len(PROMPT))[None], cache=cache)
-    cache.commit(len(PROMPT))
+    cache.start(0, len(PROMPT))
     return cache
 
 
 @torch.inference_mode()
 def verify(target, tree, cache):
-    inputs = verify_input(tree, torch.tensor([ROOT]), cache.length, 3, torch.float32)
-    output = target.forward(inputs.tokens, inputs.positions, inputs.mask, cache)
+    inputs = verify_input(tree, torch.tensor([ROOT]), cache.lengths, cache.length, 3, torch.float32)
+    output = target.forward(inputs.tokens, inputs.positions, inputs.layout, cache)
     return target.logits(output.hidden[0]), output.features[0]
 
 
@@ -86,7 +86,7 @@ def test_commit_keeps_the_accepted_path_and_touches_only_the_tail():
     committed = cache.data[..., : cache.length, :].clone()
     verify(target, TREE, cache)
     cache.compact(torch.tensor([[0, 1, 3, 5, 5]]), torch.tensor([4]))  # root, then nodes 0, 2, 4: tokens 4, 8, 10
-    cache.commit(4)
+    cache.commit([4])
     assert cache.length == len(PROMPT) + 4
     reference = TargetCache(target, 40)
     tokens = [*PROMPT, ROOT, 4, 8, 10]
@@ -103,13 +103,15 @@ def test_draft_cache_equals_drafting_anew(kind):
     target, drafter = tiny_target(4), tiny_drafter(kind)
     _, features = alone(target, [*PROMPT, 3, 8, 4])
     pieces = Drafting(drafter, target, 30)
-    for start, end in [(0, 6), (6, 7), (7, 9)]:
-        pieces.extend(features[None, start:end])
+    pieces.start(0, features[None, :6])
+    pieces.draft(torch.tensor([ROOT]))
+    for start, end in [(6, 7), (7, 9)]:
+        pieces.extend(features[None, start:end], [end - start])
         last = pieces.draft(torch.tensor([ROOT]))
     whole = Drafting(drafter, target, 30)
-    whole.extend(features[None])
+    whole.start(0, features[None])
     once = whole.draft(torch.tensor([ROOT]))
-    assert last.position == once.position == 9
+    assert last.positions == once.positions == (9,)
     torch.testing.assert_close(last.z, once.z, atol=1e-5, rtol=1e-5)
     assert last.z.shape[1] == drafter.config.num_proposals
 
@@ -118,7 +120,7 @@ def test_draft_cache_equals_drafting_anew(kind):
 def test_slot_zero_is_the_roots_embedding():
     target, drafter = tiny_target(5), tiny_drafter("domino")
     drafting = Drafting(drafter, target, 30)
-    drafting.extend(alone(target, PROMPT)[1][None])
+    drafting.start(0, alone(target, PROMPT)[1][None])
     first, second = (drafting.draft(torch.tensor([root])).z for root in (1, 2))
     assert not torch.allclose(first, second)
     assert torch.equal(drafting.block[0, 0], target.embedding[2])

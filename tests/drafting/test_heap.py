@@ -179,7 +179,7 @@ def test_a_drawn_draft_follows_the_drafters_distribution():
 @settings(max_examples=60, deadline=None)
 def test_cost_aware_stops_at_the_first_theta_that_does_not_rise(increments, seed, limit):
     costs = list(itertools.accumulate(sorted(increments), initial=5.0))
-    model = CostModel(1.0, tuple(range(len(costs))), (0,), (tuple(costs),))
+    model = CostModel(1.0, tuple(range(len(costs))), (0,), (tuple(costs),), (0.5,))
     order = build_tree(scorer_of("marginal", seed, 3, 4, None), limit).log_probs[0].exp().tolist()
     best, forecast, chosen = 1.0 / (1.0 + costs[0]), 1.0, 0
     for nodes, probability in enumerate(order, 1):
@@ -210,6 +210,6 @@ def test_fit_keeps_what_is_convex_already():
 
 
 def test_cost_between_contexts_and_sizes_is_linear():
-    model = CostModel(1.0, (0, 10), (0, 100), ((10.0, 20.0), (30.0, 60.0)))
+    model = CostModel(1.0, (0, 10), (0, 100), ((10.0, 20.0), (30.0, 60.0)), (9.0, 29.0))
     np.testing.assert_allclose(model.round_cost(10, 50)[[0, 5, 10]], [21.0, 31.0, 41.0])
     np.testing.assert_allclose(model.round_cost(10, 500)[10], 61.0)

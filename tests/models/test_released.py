@@ -265,14 +265,17 @@ def test_rounds_with_the_draft_cache(tmp_path: Path, kind: str, prefix: str) -> 
     embedding, mask = target.embedding.double(), config["dflash_config"]["mask_token_id"]
     drafting, committed = Drafting(drafter, target, 64), torch.zeros(0, 2 * 32, dtype=torch.float64)
     for features, root in rounds_of(target, 2 * 32):
-        drafting.extend(features)
+        if len(committed) == 0:
+            drafting.start(0, features)
+        else:
+            drafting.extend(features, [features.shape[1]])
         draft = drafting.draft(torch.tensor([root]))
         committed = torch.cat((committed, features[0].double()))
         z = plain_draft(weights, config, committed, embedding[[root] + [mask] * (config["block_size"] - 1)])
         proposals = z if kind == "domino" else z[1:]  # a DFlash slot predicts its own position, and slot 0 is the root
         close(draft.z.reshape(-1, 32), proposals)
         close(draft.base_logits.reshape(-1, 40), proposals @ target.lm_head.double().T)
-        assert draft.position == len(committed) and draft.root.tolist() == [root]
+        assert draft.positions == (len(committed),) and draft.root.tolist() == [root]
 
 
 def test_the_correction_along_a_path(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from dominotree.errors import UserError
 from dominotree.models.foreign import ForeignTransformer
 from dominotree.models.projection import Projection, freeze_linears
 from dominotree.models.target import Target
-from dominotree.models.transformer import Transformer, why_not
+from dominotree.models.transformer import Transformer, TreeLayout, why_not
 from tests.tiny import LAYERS, SHAPE, VOCAB
 
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -69,11 +69,11 @@ def passes(target: Target, network: Any) -> list[tuple[Tensor, list[Tensor], Ten
     tokens, positions, mask = tree_pass(random)
     for arguments in (
         (prompt, torch.arange(CONTEXT)[None], None),
-        (tokens, positions, mask.to(target.dtype)),
+        (tokens, positions, TreeLayout(mask.to(target.dtype), torch.zeros_like(tokens))),
         (prompt[:, :1], torch.tensor([[CONTEXT + 3]]), None),
     ):
         hidden, features = network(*arguments, cache, tuple(range(LAYERS)))
-        cache.commit(arguments[0].shape[1])
+        cache.commit([arguments[0].shape[1]])
         results.append((target.logits(hidden), features, cache.data[..., : cache.length, :].clone()))
     return results
 
@@ -114,11 +114,11 @@ def test_a_batch_without_a_cache() -> None:
         torch.testing.assert_close(together.features[request], alone.features[0], atol=1e-5, rtol=1e-5)
 
 
-def test_several_rows_behind_a_context_need_a_mask() -> None:
+def test_several_rows_behind_a_context_need_a_layout() -> None:
     target = Target(random_model(*VARIANTS["llama"]))
     cache = TargetCache(target, 12)
-    cache.commit(3)
-    with pytest.raises(ValueError, match="mask"):
+    cache.start(0, 3)
+    with pytest.raises(ValueError, match="layout"):
         target.forward(torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64), cache=cache)
 
 
@@ -142,9 +142,11 @@ def test_any_other_model_runs_through_transformers_and_says_so(name: str, capsys
     tokens = torch.arange(3, 11)[None]
     cache, positions = TargetCache(target, 8), torch.arange(8)[None]
     target.forward(tokens[:, :6], positions[:, :6], cache=cache)
-    cache.commit(6)
+    cache.start(0, 6)
     mask = torch.zeros(1, 1, 2, 8).masked_fill_(torch.ones(2, 8).triu(7).bool(), -float("inf"))
-    logits = target.logits(target.forward(tokens[:, 6:], positions[:, 6:], mask, cache).hidden)
+    logits = target.logits(
+        target.forward(tokens[:, 6:], positions[:, 6:], TreeLayout(mask, torch.tensor([[-1, 0]])), cache).hidden
+    )
     torch.testing.assert_close(logits, model(tokens).logits[:, 6:], atol=1e-4, rtol=1e-4)
 
 
