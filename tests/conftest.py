@@ -17,6 +17,10 @@ settings.register_profile("unhurried", deadline=None)  # a busy machine is no fa
 settings.load_profile("unhurried")
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
+# Models this small only lose by sharing their work, and the cores have other tests to run.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # the processes that tests start, too
+MOST_WORKERS = 8  # each holds models of its own
 
 WORDS = (
     "<pad> <start> <end> system user assistant you help please add two and three what is the sum write a poem story "
@@ -27,6 +31,19 @@ TEMPLATE = (
     "{% for message in messages %}<start> {{ message['role'] }} {{ message['content'] }} <end> {% endfor %}"
     "{% if add_generation_prompt %}<start> assistant {% endif %}"
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """All tests together run on all cores, unless `-n` says otherwise; a part of them runs in this process, without a start-up.
+
+    Neighbours stay on one worker, which makes their fixtures once; one that has run out takes half of what another has left.
+    """
+    worker = hasattr(config, "workerinput")
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not worker
+    if whole and config.pluginmanager.hasplugin("xdist") and config.option.numprocesses is None:
+        config.option.numprocesses, config.option.dist = "logical", "worksteal"
+        config.option.maxprocesses = config.option.maxprocesses or MOST_WORKERS
 
 
 @pytest.fixture(scope="session")

@@ -89,7 +89,11 @@ def convert_gguf(directory: Path, gguf_name: str, output: Path) -> None:
         finished = Path(scratch) / output.name
         plain.save_pretrained(finished)
         tokenizer.save_pretrained(finished)
-        os.replace(finished, output)
+        try:
+            os.replace(finished, output)
+        except OSError:
+            if not (output / "model.safetensors").is_file():  # or another process was first
+                raise
 
 
 def ensure_demo_target() -> Path:

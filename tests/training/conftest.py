@@ -11,7 +11,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 from dominotree.models.target import Target
 from dominotree.training.corpus import Conversation
 
-torch.set_num_threads(1)  # models this small only lose by sharing their work
 VOCABULARY = 200
 MODELS = {"llama": (LlamaForCausalLM, LlamaConfig), "qwen3": (Qwen3ForCausalLM, Qwen3Config)}
 
