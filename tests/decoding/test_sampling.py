@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -11,13 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest, pearsonr
 
-from dominotree.decoding.requests import Limits
+from dominotree.decoding.engine import serve
+from dominotree.decoding.requests import Client, Limits, Request
 from dominotree.decoding.sampling import Places, keyed_gumbel, make_sampler
-from tests.decoding.test_lossless import plainly, prompt_of, speculate
+from tests.decoding.test_lockstep import LONGEST, speculation_of
+from tests.decoding.test_lossless import prompt_of
 from tests.tiny import VOCAB, tiny_target
 
 CPU = torch.device("cpu")
-DRAWS = 1500
+DRAWS, SLOTS = 1500, 50
+
+
+def ask(request: Request) -> Client:
+    return (yield request)
 
 
 def exact_distribution(target, prompt, length):
@@ -40,11 +47,9 @@ def exact_distribution(target, prompt, length):
 def test_first_three_tokens_follow_the_exact_distribution(kind, method):
     target, seed = tiny_target(11), 1
     expected = exact_distribution(target, prompt_of(seed), 3)
-    seen = Counter()
-    for draw in range(DRAWS):
-        sampler = make_sampler(kind, draw, "prompt", 1.0, CPU)
-        got = plainly(seed, target, sampler, Limits(3)) if method == "ar" else speculate(method, seed, target, sampler, Limits(3))
-        seen[tuple(got.tokens)] += 1
+    requests = [Request(prompt_of(seed), make_sampler(kind, draw, "prompt", 1.0, CPU), Limits(3)) for draw in range(DRAWS)]
+    answers = serve(target, speculation_of(method, target), [partial(ask, request) for request in requests], SLOTS, LONGEST)
+    seen = Counter(tuple(answer.tokens) for answer in answers)
     frequent = {path: mass * DRAWS for path, mass in expected.items() if mass * DRAWS >= 5}
     rest = DRAWS - sum(frequent.values())
     observed = [seen[path] for path in frequent]
