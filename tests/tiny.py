@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
+)
 
 from dominotree.arms import MethodSettings
 from dominotree.drafting.budget import CostModel
@@ -26,6 +37,36 @@ SHAPE = {
     "max_position_embeddings": 256,
     "initializer_range": 0.3,
 }
+RECURRENT = {
+    "initializer_range": 0.15,  # with 0.3 rounding grows to a thousandth on its way through the layers
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 6,
+    "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention", "full_attention"],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+HYBRIDS = {
+    "qwen3_5": (Qwen3_5ForCausalLM, Qwen3_5TextConfig, {}),
+    "qwen3_next": (Qwen3NextForCausalLM, Qwen3NextConfig, {"num_experts": 0}),
+    "qwen3_next_moe": (Qwen3NextForCausalLM, Qwen3NextConfig, EXPERTS),
+    "qwen3_5_moe": (Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, EXPERTS),
+}
+
+
+def tiny_hybrid(seed: int = 0, family: str = "qwen3_5", feature_layers: tuple[int, ...] = FEATURE_LAYERS) -> Target:
+    """A random hybrid in fp32 whose states last from a few tokens to some dozens."""
+    torch.manual_seed(seed)
+    model, config, changes = HYBRIDS[family]
+    made = model(config(**(SHAPE | RECURRENT | changes)))
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if name.endswith("A_log"):
+                parameter.uniform_(-4, -1)
+            elif "norm" in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return Target(made, feature_layers)
 
 
 def tiny_target(seed: int = 0, family: str = "qwen3", feature_layers: tuple[int, ...] = FEATURE_LAYERS) -> Target:

@@ -18,6 +18,8 @@ from dominotree.hub import resolve
 from dominotree.models.drafter import DrafterConfig
 from dominotree.models.foreign import ForeignTransformer
 from dominotree.models.gguf import DEMO, ensure_demo_target
+from dominotree.models.hybrid import FULL, LINEAR, HybridTransformer, RecurrentShape, recurrent_shape
+from dominotree.models.hybrid import why_not as why_not_hybrid
 from dominotree.models.projection import Projection
 from dominotree.models.transformer import KeyValues, Network, Transformer, TreeLayout, why_not
 from dominotree.progress import report
@@ -70,10 +72,17 @@ class Target:
 
     @property
     def cache_shape(self) -> tuple[int, int, int]:
-        """Layers, key/value heads and their width."""
+        """Layers with attention, key/value heads and their width."""
         config = self.config
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return config.num_hidden_layers, getattr(config, "num_key_value_heads", config.num_attention_heads), width
+        kinds = getattr(config, "layer_types", None)
+        layers = kinds.count(FULL) if kinds else config.num_hidden_layers
+        return layers, getattr(config, "num_key_value_heads", config.num_attention_heads), width
+
+    @property
+    def recurrent_shape(self) -> RecurrentShape | None:
+        """Of the layers with a state in place of keys and values; None if there are none."""
+        return recurrent_shape(self.config)
 
     def forward(
         self, tokens: Tensor, positions: Tensor, layout: TreeLayout | None = None, cache: KeyValues | None = None
@@ -86,8 +95,12 @@ class Target:
 def _network(model: Any) -> Network:
     """Our own forward pass, or transformers' for a model that it is not made for; `UserError` where neither sees a tree right."""
     config = model.config
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds - {"full_attention"} or (not hasattr(config, "layer_types") and getattr(config, "sliding_window", None)):
+    kinds = set(getattr(config, "layer_types", None) or [FULL])
+    if LINEAR in kinds:
+        if reason := why_not_hybrid(model):
+            raise UserError(f"{type(model).__name__}: {reason}")
+        return HybridTransformer(model)
+    if kinds - {FULL} or (not hasattr(config, "layer_types") and getattr(config, "sliding_window", None)):
         raise UserError(f"{type(model).__name__}: layers with sliding windows or of other kinds cannot verify a tree")
     if reason := why_not(model):
         report(f"target: {reason}; it runs through transformers' own forward pass, which is slower")
@@ -149,8 +162,9 @@ def check_pair(target: Any, drafter: DrafterConfig, name: str) -> None:
 
 
 def target_config(name: str, revision: str | None = None) -> Any:
-    """The target's configuration alone, without its weights."""
+    """The target's configuration alone, without its weights; of a model that reads more than text, its text's."""
     try:
-        return AutoConfig.from_pretrained(resolve_target(name), revision=revision, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(resolve_target(name), revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise UserError(f"model.target={name}: cannot be loaded ({str(error).splitlines()[0]})") from None
+    return config.get_text_config()

@@ -111,12 +111,12 @@ class Transformer:
             norms = torch.cat([norm.weight.detach().expand(count, -1) for norm, count in counted])
         return Layer(
             layer.input_layernorm.weight.detach(),
-            _side_by_side(attention.q_proj, attention.k_proj, attention.v_proj),
+            side_by_side(attention.q_proj, attention.k_proj, attention.v_proj),
             norms,
-            _side_by_side(attention.o_proj),
+            side_by_side(attention.o_proj),
             layer.post_attention_layernorm.weight.detach(),
-            _side_by_side(mlp.gate_proj, mlp.up_proj),
-            _side_by_side(mlp.down_proj),
+            side_by_side(mlp.gate_proj, mlp.up_proj),
+            side_by_side(mlp.down_proj),
         )
 
     def __call__(
@@ -134,15 +134,15 @@ class Transformer:
         if rows is not None:
             tokens, positions = (part.flatten()[rows].unsqueeze(0) for part in (tokens, positions))
         x, features = F.embedding(tokens, self.embedding), {}
-        rope = _rope(*self.rotary(x, positions))
+        rope = rope_factors(*self.rotary(x, positions))
         if layout is not None:  # query heads that share keys become rows of one head, so that keys need no copies
             mask = layout.mask.repeat(1, 1, self.heads // self.kv_heads, 1)
         for index, layer in enumerate(self.layers):
             heads = self._heads(layer, x, rope)
-            queries, keys, values = heads if rows is None else (_padded(part, rows, shape) for part in heads)
+            queries, keys, values = heads if rows is None else (pad_rows(part, rows, shape) for part in heads)
             if cache is not None:
                 keys, values = cache.extend(index, keys, values)
-            attended = _attend(queries, keys, values, mask)
+            attended = attend(queries, keys, values, mask)
             x = layer.output(attended if rows is None else attended.flatten(0, 1)[rows].unsqueeze(0), x)
             gate, up = layer.gate_up(self._norm(x, layer.mlp_norm)).chunk(2, dim=-1)
             x = layer.down(F.silu(gate).mul_(up), x)
@@ -162,11 +162,11 @@ class Transformer:
         turned, values = heads.split((self.heads + self.kv_heads, self.kv_heads), dim=2)
         if layer.head_norms is not None:
             turned = F.rms_norm(turned, (self.head_dim,), None, self.eps) * layer.head_norms
-        queries, keys = _rotate(turned, rope).transpose(1, 2).split((self.heads, self.kv_heads), dim=1)
+        queries, keys = rotate(turned, rope).transpose(1, 2).split((self.heads, self.kv_heads), dim=1)
         return queries, keys, values.transpose(1, 2)
 
 
-def _side_by_side(*linears: nn.Linear) -> Projection:
+def side_by_side(*linears: nn.Linear) -> Projection:
     """One product for linear layers that read the same; where it has to keep their weights, theirs become parts of it."""
     biases = [linear.bias for linear in linears if linear.bias is not None]
     weights = [linear.weight.detach() for linear in linears]
@@ -177,25 +177,25 @@ def _side_by_side(*linears: nn.Linear) -> Projection:
     return joined
 
 
-def _rope(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+def rope_factors(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Factors [b, n, 1, d] of x and of its halves exchanged, from transformers' cosines and sines [b, n, d]."""
     first, second = sin.chunk(2, dim=-1)
     return cos.unsqueeze(2), torch.cat((-first, second), dim=-1).unsqueeze(2)
 
 
-def _rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
+def rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
     """Rotary embedding of x [b, n, heads, d]."""
     first, second = x.chunk(2, dim=-1)
     return (x * rope[0]).addcmul_(torch.cat((second, first), dim=-1), rope[1])
 
 
-def _padded(heads: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
+def pad_rows(heads: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
     """[1, heads, T, d] of the rows that count -> [R, heads, n, d], where the others are zero."""
     places = heads.new_zeros(shape.numel(), heads.shape[1], heads.shape[3])
     return places.index_copy_(0, rows, heads[0].transpose(0, 1)).unflatten(0, shape).transpose(1, 2)
 
 
-def _attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Attention of grouped heads, [b, n, heads * d]. mask: None for causal, or [b, 1, group * n, keys]."""
     requests, heads, count, dim = queries.shape
     if mask is None:
