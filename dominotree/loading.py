@@ -12,8 +12,8 @@ from torch import Tensor
 from dominotree.arms import Arm
 from dominotree.config import EngineConfig, RunConfig
 from dominotree.decoding.calibrate import HeldOut, calibrate
-from dominotree.decoding.engine import Speculation, generate, serve
-from dominotree.decoding.profile import ProfilePlan, profile_costs
+from dominotree.decoding.engine import Build, Speculation, generate, serve
+from dominotree.decoding.profile import ProfilePlan, profile_build, profile_costs
 from dominotree.decoding.requests import Client, Generation, Limits, Request
 from dominotree.decoding.sampling import Sampler, make_sampler
 from dominotree.drafting.budget import Calibration, CostModel
@@ -21,7 +21,7 @@ from dominotree.drafting.scorers import ComputedInputs, GruInputs, InputTable, t
 from dominotree.errors import UserError
 from dominotree.files import cached
 from dominotree.hardware import describe_hardware, free_memory
-from dominotree.methods import METHODS, Parts, check_width, max_nodes
+from dominotree.methods import METHODS, Parts, check_width, max_nodes, speculation
 from dominotree.models.checkpoint import load_drafter, read_config
 from dominotree.models.drafter import DFlashDrafter, DominoDrafter
 from dominotree.models.target import Target, check_pair, load_target, load_tokenizer, target_config
@@ -158,12 +158,13 @@ def _decoder(
         return Decoder(arm, target)
     drafter = drafters[method.drafter]
     target = target.reading(drafter.config.target_layer_ids)
-    cost = machine_costs(config, target, drafter) if arm.settings.cap else None
     graphs = config.engine.cuda_graphs and target.device.type == "cuda"
-    parts = Parts(drafter, arm.settings, inputs, config.temperature, cost, cuda_graphs=graphs)
+    parts = Parts(drafter, arm.settings, inputs, config.temperature, cuda_graphs=graphs)
+    if arm.settings.cap:
+        parts = replace(parts, cost=machine_costs(config, arm, target, parts))
     if arm.settings.forecast == "calibrated":
         parts = replace(parts, calibration=_calibration(config, target, parts))
-    return Decoder(arm, target, parts, Speculation(drafter, method.make_build(parts), max_nodes(parts)))
+    return Decoder(arm, target, parts, speculation(arm.method, parts))
 
 
 def _models_key(config: RunConfig, target: Target, drafter: DFlashDrafter) -> dict[str, Any]:
@@ -173,26 +174,42 @@ def _models_key(config: RunConfig, target: Target, drafter: DFlashDrafter) -> di
     return {"hardware": describe_hardware(target.device), "models": models, "code": code, "versions": versions()}
 
 
-def machine_costs(config: RunConfig, target: Target, drafter: DFlashDrafter) -> CostModel:
-    """What drafting and verifying cost here, profiled once and cached by hardware, models, code and versions."""
+def machine_costs(config: RunConfig, arm: Arm, target: Target, parts: Parts) -> CostModel:
+    """What rounds of the run's requests cost here, profiled once; cached by hardware, models, code, versions and what is timed.
+
+    At tree sizes up to the arm's cap, and the next; an arm that may leave drafting alone counts what its trees take to build.
+    """
+    cap, drafter, requests = arm.settings.cap, parts.drafter, config.concurrency
     plan = ProfilePlan(**asdict(config.cost_model))
-    key = _models_key(config, target, drafter) | {"plan": asdict(plan)}
-    return cached(CostModel, cache_dir() / "cost_models", key, lambda: profile_costs(target, drafter, plan))
+    plan = replace(plan, sizes=(*(size for size in plan.sizes if size < cap), min(size for size in plan.sizes if size >= cap)))
+    build = _largest(parts) if METHODS[arm.method].make_worth else None
+    key = _models_key(config, target, drafter) | {"plan": asdict(plan), "requests": requests}
+    key |= {"build": asdict(arm.settings)} if build else {}
+
+    def profile() -> CostModel:
+        costs = profile_costs(target, drafter, plan, requests)
+        return replace(costs, build_ms=profile_build(target, drafter, build, plan, requests)) if build else costs
+
+    return cached(CostModel, cache_dir() / "cost_models", key, profile)
+
+
+def _largest(parts: Parts) -> Build:
+    """DominoTree's trees of as many nodes as a rule may choose from."""
+    settings = replace(parts.settings, budget=parts.settings.cap, cap=None)
+    return METHODS["dominotree"].make_build(replace(parts, settings=settings))
 
 
 def _calibration(config: RunConfig, target: Target, parts: Parts) -> Calibration:
     """How often nodes of a forecast are accepted at the run's temperature, fitted once on the held-out prompts and cached."""
-    nodes = parts.settings.cap
-    settings = replace(parts.settings, budget=nodes, cap=None)
     drawn = {"temperature": config.temperature, "seed": config.seed, "sampling": config.engine.sampling}
-    key = _models_key(config, target, parts.drafter) | {"settings": asdict(settings)} | drawn
+    key = _models_key(config, target, parts.drafter) | {"settings": asdict(parts.settings)} | drawn
 
     def fit() -> Calibration:
-        build = METHODS["dominotree"].make_build(replace(parts, settings=settings))
         tokenizer = load_tokenizer(config.model.target, config.model.revision)
         rendered = [render(tokenizer, exchange(prompt.turns[0], "")[:1]) for prompt in held_out_prompts()]
         held_out = [HeldOut(ids, run_sampler(config, prompt_sha(text), target.device)) for text, ids in rendered]
-        return calibrate(target, parts.drafter, build, nodes, held_out, decoding_limits(target, CALIBRATION_TOKENS))
+        limits = decoding_limits(target, CALIBRATION_TOKENS)
+        return calibrate(target, parts.drafter, _largest(parts), parts.settings.cap, held_out, limits)
 
     return cached(Calibration, cache_dir() / "calibrations", key, fit)
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from dominotree.arms import MethodSettings
 from dominotree.decoding.draft import Draft
-from dominotree.decoding.engine import Build, Histories
+from dominotree.decoding.engine import Build, Histories, Speculation, Worth, always
 from dominotree.decoding.requests import Round
 from dominotree.drafting import frontier, heap
-from dominotree.drafting.budget import Calibration, CostModel, best_size, realised
+from dominotree.drafting.budget import Calibration, CostModel, allocate, best_size, realised, shared_rates
 from dominotree.drafting.scorers import ConditionalScorer, GruInputs, SampledScorer, Scorer, marginal_scorer, static_scorer
 from dominotree.drafting.tree import DraftTree
 from dominotree.errors import UserError
@@ -24,6 +24,9 @@ from dominotree.models.drafter import DFlashDrafter, DominoDrafter, DrafterKind
 
 MEMORY = 32
 """Earlier rounds that a measured forecast looks back on."""
+
+ANOTHER_TRY = 64
+"""Rounds without a draft after which one is drafted all the same, since the text may have become easier."""
 
 TreeBuild = Callable[[Tensor, Tensor, Tensor], DraftTree]
 """(z [R, D, H], base_logits [R, D, V], root [R]) -> trees."""
@@ -48,10 +51,11 @@ class Parts:
 
 @dataclass(frozen=True)
 class Method:
-    """drafter: the kind it needs, None for plain decoding. make_build: its tree builder from `Parts`."""
+    """drafter: the kind it needs, None for plain decoding. make_build: its builder; make_worth: when it drafts, None: always."""
 
     drafter: DrafterKind | None = None
     make_build: Callable[[Parts], Build] | None = None
+    make_worth: Callable[[Parts], Worth] | None = None
 
 
 def _depths(parts: Parts) -> int:
@@ -170,6 +174,47 @@ def _realised(rounds: Sequence[Round]) -> float:
     return realised(sum(round_.forecast - 1 for round_ in recent), sum(len(round_.accepted) for round_ in recent))
 
 
+def load_aware_trees(parts: Parts) -> Build:
+    """DominoTree's order; a round's nodes are shared among the requests in flight so that their tokens a second rise the most."""
+    cap, cost, forecast = parts.settings.cap, parts.cost, _forecast(parts)
+    largest = conditional_tree(replace(parts, settings=replace(parts.settings, budget=cap)))
+    assert cost is not None
+
+    def build(draft: Draft, histories: Histories) -> DraftTree:
+        trees = largest(draft, histories)
+        drafted = zip(trees.log_probs.exp().cpu().numpy(), histories, strict=True)
+        probabilities = [forecast(one, rounds) for one, rounds in drafted]
+        return trees.first(allocate(probabilities, cost.shared_cost(cap * len(histories), np.mean(draft.positions))))
+
+    return build
+
+
+def drafting_pays(parts: Parts) -> Worth:
+    """Whether drafts promise more tokens a second than the target alone, by what came of those before, held-out ones first."""
+    cap, cost, by_rank = parts.settings.cap, parts.cost, np.array(parts.calibration.by_rank)
+    assert cost is not None
+
+    def worth(contexts: Sequence[int], histories: Histories) -> bool:
+        if max(map(_since_a_draft, histories)) >= ANOTHER_TRY:
+            return True
+        expected = [np.minimum(1.0, _came_true(rounds, by_rank) * by_rank) for rounds in histories]
+        context = float(np.mean(contexts))
+        rates, _ = shared_rates(expected, cost.shared_cost(cap * len(histories), context))
+        return bool(rates.max() > len(histories) / cost.next_cost(context))
+
+    return worth
+
+
+def _since_a_draft(rounds: Sequence[Round]) -> int:
+    return next((since for since, round_ in enumerate(reversed(rounds)) if round_.nodes), len(rounds))
+
+
+def _came_true(rounds: Sequence[Round], by_rank: np.ndarray) -> float:
+    """How a request's last drafts have done, against the held-out prompts' trees of the same sizes."""
+    drafted = [round_ for round_ in rounds[-MEMORY:] if round_.nodes]
+    return realised(sum(by_rank[: round_.nodes].sum() for round_ in drafted), sum(len(round_.accepted) for round_ in drafted))
+
+
 METHODS: dict[str, Method] = {
     "ar": Method(),
     "dflash": Method("dflash", marginal_chain),
@@ -181,8 +226,16 @@ METHODS: dict[str, Method] = {
     "static": Method("domino", static_tree),
     "dartree": Method("domino", conditional_tree),
     "adaptive": Method("domino", adaptive_tree),
+    "loadaware": Method("domino", load_aware_trees, drafting_pays),
 }
 assert tuple(METHODS) == METHOD_NAMES
+
+
+def speculation(name: str, parts: Parts) -> Speculation:
+    """How a method's rounds are drafted."""
+    method = METHODS[name]
+    worth = method.make_worth(parts) if method.make_worth else always
+    return Speculation(parts.drafter, method.make_build(parts), max_nodes(parts), worth)
 
 
 def max_nodes(parts: Parts) -> int:

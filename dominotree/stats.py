@@ -265,6 +265,53 @@ def bootstrap(
     return float(statistic(sums.sum(axis=0))), statistic(pooled)
 
 
+# --- requests in flight --------------------------------------------------------------------------------------------------
+
+
+def goodput(records: pd.DataFrame) -> pd.Series:
+    """Output tokens of all requests together a second of wall time, by arm: the mean over datasets of each one's.
+
+    The token that prefill gives counts, as does the time of prefill: a request's `share_s` is its part of all of it.
+    """
+    sums = records.assign(tokens=records.num_output + 1).groupby(["arm", "dataset"])[["tokens", "share_s"]].sum()
+    return (sums.tokens / sums.share_s).groupby("arm").mean()
+
+
+def goodput_changes(
+    records: pd.DataFrame,
+    arms: Sequence[str],
+    baseline: str,
+    datasets: Sequence[str],
+    draws: int = DRAWS,
+    seed: int = BOOTSTRAP_SEED,
+) -> pd.DataFrame:
+    """By how many per cent each arm's `goodput` exceeds the baseline's, of one temperature and concurrency.
+
+    A draw takes as many conversations of each dataset as it has, and with one come all arms. Returns a row for each arm: columns
+    delta_percent, ci_low, ci_high. Raises `UserError` if an arm lacks a conversation that the baseline has.
+    """
+    rows = records.assign(tokens=records.num_output + 1.0)
+    units = rows.pivot_table(index=["dataset", "conversation"], columns="arm", values=["tokens", "share_s"], aggfunc="sum")
+    missing = units.isna().stack(future_stack=True).any(axis=1)
+    if missing.any():
+        dataset, conversation, arm = missing.index[missing.argmax()]
+        raise UserError(f"{dataset}, conversation {conversation}: no record of {arm}; measure the run again")
+    strata, names = units.index.get_level_values("dataset").to_numpy(), [baseline, *arms]
+    # A column for each dataset's sums, of which a unit adds to its own: [units, datasets, arms, (tokens, seconds)].
+    values = np.stack([units[part][names].to_numpy() for part in ("tokens", "share_s")], axis=-1)
+    own = (strata[:, None] == np.asarray(datasets))[:, :, None, None] * values[:, None]
+
+    def changes(sums: np.ndarray) -> np.ndarray:
+        sums = sums.reshape(*sums.shape[:-1], len(datasets), len(names), 2)
+        goodputs = (sums[..., 0] / sums[..., 1]).mean(axis=-2)
+        return 100 * (goodputs[..., 1:] / goodputs[..., :1] - 1)
+
+    pooled = sum(_draw(own[strata == name].reshape((strata == name).sum(), -1), name, draws, seed) for name in datasets)
+    low, high = np.quantile(changes(pooled), [TAIL, 1 - TAIL], axis=0)
+    point = changes(own.reshape(len(own), -1).sum(axis=0))
+    return pd.DataFrame({"delta_percent": point, "ci_low": low, "ci_high": high}, index=list(arms))
+
+
 def multiplicities(count: int, draws: int, random: np.random.Generator) -> np.ndarray:
     """How often each of `count` units is taken when as many are drawn with replacement: [draws, count]."""
     cells = random.integers(count, size=(draws, count))

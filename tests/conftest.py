@@ -101,6 +101,8 @@ def tiny_overrides(tiny_models: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         "method.adaptive.cap=16",
         "method.adaptive.candidate_width=12",
         "method.adaptive.children=4",
+        "method.loadaware.candidate_width=12",
+        "method.loadaware.children=4",
         "method.dartree.candidate_width=12",
         "method.dartree.children=12",
         "max_new_tokens=10",

@@ -28,10 +28,10 @@ def calibrate(
     target: Target, drafter: DFlashDrafter, build: Build, max_nodes: int, held_out: Sequence[HeldOut], limits: Limits
 ) -> Calibration:
     """Fit acceptance on the nodes of all rounds that decoding the held-out prompts takes."""
-    probabilities, accepted = [], []
+    probabilities, accepted = [], []  # of each tree, at its nodes' places
     for one in track("calibrate forecast", held_out, len(held_out)):
         request = Request(one.prompt, one.sampler, limits)
         for round_ in generate(target, Speculation(drafter, build, max_nodes), request).rounds:
-            probabilities += round_.probabilities
-            accepted += [node in round_.accepted for node in range(round_.nodes)]
+            probabilities.append([*round_.probabilities, *[np.nan] * (max_nodes - round_.nodes)])
+            accepted.append([node in round_.accepted for node in range(max_nodes)])
     return fit_calibration(np.array(probabilities), np.array(accepted, dtype=float))

@@ -22,6 +22,7 @@ TABLES = {
     "table2": Reads("main", ("dominotree", "domino", "ddtree", "caddtree")),
     "table3": Reads("builders", ("dominotree", "dominotree+heap")),
     "table4": Reads("builders", ("domino", "dominotree", "dominotree+heap")),
+    "table7": Reads("load", ("domino", "dominotree")),
     "table10": Reads("budgets", ("domino", "dominotree")),
     "table11": Reads("widths", ("domino", "dominotree+full")),
     "table12": Reads("widths", ("dominotree+full",)),

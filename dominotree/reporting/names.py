@@ -21,6 +21,7 @@ METHOD_TITLES = {
     "static": "Static tree",
     "dartree": "DARTree",
     "adaptive": "Adaptive tree",
+    "loadaware": "Load-aware tree",
 }
 VARIANT_TITLES = {"tail": "tail normaliser", "full": "full vocabulary", "sampled": "sampled draft"}
 

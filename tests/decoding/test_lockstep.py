@@ -17,10 +17,10 @@ from dominotree.decoding.engine import Speculation, generate, serve
 from dominotree.decoding.requests import Client, Generation, Limits, Request
 from dominotree.decoding.verify import next_input, verify_input
 from dominotree.drafting.tree import DraftTree
-from dominotree.methods import METHODS, max_nodes
+from dominotree.methods import speculation
 from dominotree.models.foreign import ForeignTransformer
 from dominotree.models.target import Target
-from tests.decoding.test_lossless import COST, SETTINGS, SPECULATIVE, prompt_of, sampler_of
+from tests.decoding.test_lossless import CERTAIN, COST, SETTINGS, SPECULATIVE, prompt_of, sampler_of
 from tests.tiny import VOCAB, tiny_parts, tiny_target
 
 LONGEST = 60
@@ -37,8 +37,7 @@ def ask(seed: int, temperature: float, limits: Limits) -> Client:
 def speculation_of(arm: str, target: Target) -> Speculation | None:
     if arm == "ar":
         return None
-    parts = tiny_parts(arm, target, SETTINGS, 0, COST)
-    return Speculation(parts.drafter, METHODS[arm].make_build(parts), max_nodes(parts))
+    return speculation(arm, replace(tiny_parts(arm, target, SETTINGS, 0, COST), calibration=CERTAIN))
 
 
 def together(

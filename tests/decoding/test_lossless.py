@@ -8,15 +8,16 @@ import pytest
 import torch
 
 from dominotree.arms import MethodSettings
-from dominotree.decoding.engine import Speculation, generate
+from dominotree.decoding.engine import generate
 from dominotree.decoding.requests import Limits, Request
 from dominotree.decoding.sampling import make_sampler
 from dominotree.drafting.budget import Calibration, CostModel
-from dominotree.methods import METHODS, max_nodes
+from dominotree.methods import METHODS, speculation
 from tests.tiny import VOCAB, tiny_parts, tiny_target
 
 SETTINGS = MethodSettings(budget=9, cap=12, children=4, candidate_width=10)
-COST = CostModel(5.0, (1, 16), (0,), ((10.0, 12.0),), (9.0,))
+COST = CostModel(5.0, (1, 16), (0,), ((10.0, 12.0),), (90.0,))  # not to draft costs more than all drafts
+CERTAIN = Calibration((0.0, 0.5, 1.0), (0.0, 0.3, 0.6), (0.9, 0.8, 0.7, 0.6))
 SPECULATIVE = [name for name, method in METHODS.items() if method.drafter]
 CPU = torch.device("cpu")
 
@@ -30,9 +31,8 @@ def sampler_of(seed, temperature):
 
 
 def speculate(name, seed, target, sampler, limits):
-    parts = tiny_parts(name, target, SETTINGS, seed, COST)
-    speculation = Speculation(parts.drafter, METHODS[name].make_build(parts), max_nodes(parts))
-    return generate(target, speculation, Request(prompt_of(seed), sampler, limits))
+    parts = replace(tiny_parts(name, target, SETTINGS, seed, COST), calibration=CERTAIN)
+    return generate(target, speculation(name, parts), Request(prompt_of(seed), sampler, limits))
 
 
 def plainly(seed, target, sampler, limits):
@@ -73,16 +73,11 @@ def test_no_variant_changes_a_token(name, temperature):
     method = name.partition("+")[0]
     for seed in range(6):
         target, limits = tiny_target(seed), Limits(30, frozenset({3}))
-        parts = replace(
-            tiny_parts(method, target, VARIANTS[name], seed, COST),
-            temperature=temperature,
-            calibration=Calibration((0.0, 0.5, 1.0), (0.0, 0.3, 0.6)),
-        )
+        parts = tiny_parts(method, target, VARIANTS[name], seed, COST)
+        parts = replace(parts, temperature=temperature, calibration=CERTAIN)
         ar = plainly(seed, target, sampler_of(seed, temperature), limits)
-        speculation = Speculation(parts.drafter, METHODS[method].make_build(parts), max_nodes(parts))
-        first, second = (
-            generate(target, speculation, Request(prompt_of(seed), sampler_of(seed, temperature), limits)) for _ in range(2)
-        )
+        requests = [Request(prompt_of(seed), sampler_of(seed, temperature), limits) for _ in range(2)]
+        first, second = (generate(target, speculation(method, parts), request) for request in requests)
         assert first.tokens == ar.tokens
         assert first.rounds == second.rounds, "a run repeats, a drawn draft included"
 

@@ -26,6 +26,7 @@ from dominotree.reporting.tables.ablations import table10, table11, table12, tab
 from dominotree.reporting.tables.builders import table3, table4
 from dominotree.reporting.tables.controls import table15, table_a3
 from dominotree.reporting.tables.forecast import calibration
+from dominotree.reporting.tables.load import table7
 from dominotree.reporting.tables.main_results import table1, table2
 from dominotree.stats import BOOTSTRAP_SEED, DRAWS
 from dominotree.tracking import track_run
@@ -36,6 +37,7 @@ TABLES: dict[str, Callable[[Source], Table]] = {
     "table2": table2,
     "table3": table3,
     "table4": table4,
+    "table7": table7,
     "table10": table10,
     "table11": table11,
     "table12": table12,
