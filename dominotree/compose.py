@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from dataclasses import fields as dataclass_fields
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,20 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dominotree.arms import MAY_BE_NULL, MethodSettings, parse_arms
-from dominotree.config import DraftersConfig, Grid, Job, Name, RunConfig, Study, TablesConfig, TrackingConfig, parse
+from dominotree.config import (
+    DraftersConfig,
+    Grid,
+    Job,
+    Name,
+    RunConfig,
+    ServedArm,
+    ServedRun,
+    ServerConfig,
+    Study,
+    TablesConfig,
+    TrackingConfig,
+    parse,
+)
 from dominotree.errors import UserError
 from dominotree.paths import cache_dir
 from dominotree.spelling import hint
@@ -36,6 +50,9 @@ GRID = {"dataset": "datasets=[chat]", "temperature": "temperatures=[0.5]", "arms
 
 MEASURE = "measure"
 """The source of records that are measured here."""
+
+SERVE = "serve"
+"""The source of records that are measured on a server."""
 
 OmegaConf.register_new_resolver("cache", lambda name: str(cache_dir() / name), replace=True)
 
@@ -75,6 +92,7 @@ def load_study(name: str, variant: str | None = None, overrides: Sequence[str] =
             raise UserError(f"study {name} has no grids, so that there is nothing to measure or to tabulate")
         measured = grids if node.source == MEASURE else {}
         runs = tuple(_runs(lambda dataset: compose("run", [*base, f"dataset={dataset}"]), measured, keys))
+        served = _served(lambda dataset: compose("run", [*base, f"dataset={dataset}"]), grids) if node.source == SERVE else ()
     labels = {run.grid: tuple(arm.label for arm in run.arms) for run in runs}
     return Study(
         name=f"{name}-{variant}" if variant else name,
@@ -83,6 +101,7 @@ def load_study(name: str, variant: str | None = None, overrides: Sequence[str] =
         results=parse(str, node.results, "results"),
         grids={name: replace(grid, arms=labels.get(name, grid.arms)) for name, grid in grids.items()},
         runs=runs,
+        served=tuple(served),
         overrides=of_numbers,
         tables=parse(TablesConfig, _plain(node.tables), "tables"),
         tracking=parse(TrackingConfig, _plain(node.tracking), "tracking"),
@@ -97,6 +116,41 @@ def _runs(compose: Callable[[str], DictConfig], grids: Mapping[str, Grid], keys:
             node = nodes[dataset]
             node.grid, node.temperature = name, temperature
             yield _run_config(node, keys)
+
+
+def _served(compose: Callable[[str], DictConfig], grids: Mapping[str, Grid]) -> list[ServedRun]:
+    """The served runs of all grids, which say which arms, temperatures and loads."""
+    values = {name: _plain(compose(name)) for name in dict.fromkeys(chain(*(grid.datasets for grid in grids.values())))}
+    return [
+        _served_run(values[dataset] | {"grid": name, "temperature": temperature}, grid)
+        for name, grid in grids.items()
+        for dataset, temperature in product(grid.datasets, grid.temperatures)
+    ]
+
+
+def _served_run(values: dict[str, Any], grid: Grid) -> ServedRun:
+    if values.get("server") is None:
+        raise UserError(f"study {values['study']} names no server; choose one, as in its defaults: override /server: sglang")
+    server = parse(ServerConfig, values["server"], "server")
+    own = {key: getattr(grid, key) or values[key] for key in ("max_new_tokens", "concurrency")}
+    dataset = values["dataset"] | {"num_prompts": grid.num_prompts or values["dataset"]["num_prompts"]}
+    fields = {field.name for field in dataclass_fields(ServedRun)}
+    known = {key: value for key, value in values.items() if key in fields}
+    arms = [asdict(_served_arm(label, server)) for label in grid.arms]
+    return parse(ServedRun, known | own | {"dataset": dataset, "arms": arms})
+
+
+def _served_arm(label: str, server: ServerConfig) -> ServedArm:
+    """`dominotree@32`: a method of the server, with a budget where its flags have a place for one."""
+    method, _, budget = label.partition("@")
+    if method not in server.methods:
+        raise UserError(f"arms: the server has no method '{method}'{hint(method, server.methods)}")
+    takes = any("{budget}" in flag or "{slots}" in flag for flag in server.methods[method].flags)
+    if takes and not (budget.isdecimal() and int(budget)):
+        raise UserError(f"arms: '{label}': the budget must be a positive number of nodes, as in {method}@32")
+    if budget and not takes:
+        raise UserError(f"arms: '{label}': {method} has no budget on this server; write '{method}'")
+    return ServedArm(label, method, int(budget) if takes else None)
 
 
 def study_from_snakemake(config: Mapping[str, Any]) -> Study:
@@ -138,6 +192,7 @@ def _run_config(node: DictConfig, keys: Sequence[str]) -> RunConfig:
     _check_grid(node)
     values = _plain(node)
     del values["source"], values["job"], values["tables"]  # of a study, not of a run
+    values.pop("server", None)  # of a run on a server
     if values["grid"] and "dataset.num_prompts" not in keys:
         # Not in the study's file, where it would replace a set's own number in the grids that have none.
         values["dataset"]["num_prompts"] = values["grids"][values["grid"]].get("num_prompts") or values["dataset"]["num_prompts"]

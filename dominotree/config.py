@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
@@ -20,7 +20,7 @@ from dominotree.errors import UserError
 from dominotree.hub import MAIN, fetch
 from dominotree.paths import ASSETS, record_file
 from dominotree.prompts import DATASETS, HubSource
-from dominotree.provenance import MEASURE_SOURCES, digest, source_digests
+from dominotree.provenance import MEASURE_SOURCES, SERVE_SOURCES, digest, source_digests
 from dominotree.spelling import hint
 
 T = TypeVar("T")
@@ -147,8 +147,8 @@ class TablesConfig:
 
 
 @dataclass(frozen=True, config=STRICT)
-class RunConfig:
-    """One run: its arms are measured side by side on one model, dataset and temperature, `concurrency` requests at a time."""
+class Point:
+    """A point of a study, or one of its own: a model, a dataset, a temperature, `concurrency` requests at a time."""
 
     study: Name
     variant: Name | None
@@ -156,9 +156,6 @@ class RunConfig:
     grids: dict[GridName, Grid] | None
     model: ModelConfig
     dataset: DatasetConfig
-    engine: EngineConfig
-    cost_model: CostModelConfig
-    arms: tuple[Arm, ...]
     temperature: Temperature
     concurrency: Positive
     seed: Annotated[int, Field(ge=0)]
@@ -166,15 +163,8 @@ class RunConfig:
     results: str
     tracking: TrackingConfig
 
-    @model_validator(mode="after")
-    def _costs_reach_the_caps(self) -> RunConfig:
-        largest = max(self.cost_model.sizes)
-        for arm in self.arms:
-            if arm.settings.cap and arm.settings.cap > largest:
-                raise ValueError(
-                    f"{arm.label}'s cap={arm.settings.cap} exceeds the largest of cost_model.sizes, {largest}; profile it too"
-                )
-        return self
+    SOURCES: ClassVar[tuple[str, ...]] = ()
+    """What decides its numbers."""
 
     @property
     def study_name(self) -> str:
@@ -219,7 +209,7 @@ class RunConfig:
             for kind, name in sorted(self.model.drafters.items())
             if name and (folder := local_drafter(name))
         }
-        return {"configuration": f"configuration {configuration}"} | source_digests(MEASURE_SOURCES) | weights
+        return {"configuration": f"configuration {configuration}"} | source_digests(self.SOURCES) | weights
 
     @cached_property
     def digest(self) -> str:
@@ -228,11 +218,88 @@ class RunConfig:
 
 
 @dataclass(frozen=True, config=STRICT)
+class RunConfig(Point):
+    """One run: its arms are measured side by side."""
+
+    engine: EngineConfig
+    cost_model: CostModelConfig
+    arms: tuple[Arm, ...]
+
+    SOURCES: ClassVar[tuple[str, ...]] = MEASURE_SOURCES
+
+    @model_validator(mode="after")
+    def _costs_reach_the_caps(self) -> RunConfig:
+        largest = max(self.cost_model.sizes)
+        for arm in self.arms:
+            if arm.settings.cap and arm.settings.cap > largest:
+                raise ValueError(
+                    f"{arm.label}'s cap={arm.settings.cap} exceeds the largest of cost_model.sizes, {largest}; profile it too"
+                )
+        return self
+
+
+@dataclass(frozen=True, config=STRICT)
+class ServedMethod:
+    """How a server is started for one method: flags after the common launch line, in which {draft} is `draft`.
+
+    plugin: the name of an entry point that the server must find. environment: of its process.
+    """
+
+    flags: tuple[str, ...] = ()
+    draft: str | None = None
+    plugin: str | None = None
+    environment: dict[str, str] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, config=STRICT)
+class ServerConfig:
+    """A server that speaks the OpenAI API.
+
+    kind: by which it is known how it tells of acceptance. url: of one that runs already, which is then neither started nor
+    stopped. launch: its command line, with {port}, and in a method's flags {draft}, {budget} and {slots}, the budget and the
+    root. model: its name there. stream: whether answers come token by token; else there is no time to the first. body: added to
+    every request. ready_s, request_s: how long to wait for the server and for a sign of life of a request. machine: in words,
+    where the server is not on this one.
+    """
+
+    kind: Literal["sglang", "vllm", "other"]
+    url: str | None
+    launch: tuple[str, ...]
+    model: str
+    methods: dict[str, ServedMethod]
+    stream: bool
+    body: dict[str, Any]
+    ready_s: Annotated[float, Field(gt=0)]
+    request_s: Annotated[float, Field(gt=0)]
+    machine: str | None
+
+
+@dataclass(frozen=True, config=STRICT)
+class ServedArm:
+    """One method of a server. label: `ar`, `dominotree@32`."""
+
+    label: str
+    method: str
+    budget: Positive | None
+
+
+@dataclass(frozen=True, config=STRICT)
+class ServedRun(Point):
+    """One run on a server: each arm has a server of its own, one after the other, under the same load."""
+
+    server: ServerConfig
+    arms: tuple[ServedArm, ...]
+
+    SOURCES: ClassVar[tuple[str, ...]] = SERVE_SOURCES
+
+
+@dataclass(frozen=True, config=STRICT)
 class Study:
     """Grids of runs under one name.
 
     name: with the variant, `demo-m32`. source: the rules (workflow/rules/<source>.smk) that make its records. job: what one
-    process measures. grids: their arms are labels. runs: none where `source` is another than "measure". overrides: of a variant.
+    process measures. grids: their arms are labels. runs: none where `source` is another than "measure". served: where it is
+    "serve". overrides: of a variant.
     """
 
     name: str
@@ -241,6 +308,7 @@ class Study:
     results: str
     grids: Annotated[dict[GridName, Grid], Field(min_length=1)]
     runs: tuple[RunConfig, ...]
+    served: tuple[ServedRun, ...]
     overrides: tuple[str, ...]
     tables: TablesConfig
     tracking: TrackingConfig
@@ -262,7 +330,7 @@ class Study:
         grids = self.grids_for(purpose)
         return [self.folder / "records" / name / record_file(*place) for name in grids for place in self.grids[name].places]
 
-    def command_line(self, *runs: RunConfig) -> list[str]:
+    def command_line(self, *runs: Point) -> list[str]:
         """The arguments that make `python -m dominotree.run` measure `runs`: one, or all of a grid, one after the other."""
         first = runs[0]
         variant = [f"variant={first.variant}"] if first.variant else []

@@ -26,6 +26,9 @@ MEASURE_SOURCES = (
 )
 """What decides a measured number."""
 
+SERVE_SOURCES = ("prompts", "serving")
+"""What decides a number that was measured on a server, besides the server."""
+
 SHOWN = ("html.py", "layout.py", "latex.py", "names.py", "notes.py", "paper.py", "printed", "source.py", "tables")
 TABLE_SOURCES = ("records.py", *(f"reporting/{name}" for name in SHOWN), "stats.py")
 """What decides a table, given the records."""
