@@ -35,16 +35,19 @@ TABLES = {
 
 def check_arms(table: str, study: Study) -> None:
     """Raise `UserError` if the study lacks the grid that a table reads, or a grid lacks an arm that it needs."""
-    needs = TABLES[table]
-    for name in study.grids_for(needs.grid):
-        arms = study.grids[name].arms
-        for kind in needs.kinds:
-            if kind not in map(kind_of, arms):
-                where = f"grid {name} of study {study.name}"
-                raise UserError(f"{table} needs an arm of {kind}, and {where} has only {', '.join(arms)}")
+    for name in study.grids_for(TABLES[table].grid):
+        for kind in _missing(table, study, name):
+            where = f"grid {name} of study {study.name}"
+            raise UserError(f"{table} needs an arm of {kind}, and {where} has only {', '.join(study.grids[name].arms)}")
+
+
+def _missing(table: str, study: Study, grid: str) -> list[str]:
+    """Kinds of arms that a table needs and a grid does not have."""
+    kinds = set(map(kind_of, study.grids[grid].arms))
+    return [kind for kind in TABLES[table].kinds if kind not in kinds]
 
 
 def tables_of(study: Study) -> list[str]:
-    """The tables for which a study has a grid."""
-    purposes = {name.partition("_")[0] for name in study.grids}
-    return [table for table, needs in TABLES.items() if needs.grid in purposes]
+    """The tables for which a study has a grid, and every such grid the arms."""
+    grids = {table: [name for name in study.grids if name.partition("_")[0] == needs.grid] for table, needs in TABLES.items()}
+    return [table for table, names in grids.items() if names and not any(_missing(table, study, name) for name in names)]
