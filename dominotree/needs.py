@@ -74,6 +74,9 @@ TURNS = {"mt-bench": 2}
 WHOLE_SET = 12
 """Conversations of an embedded set, the only ones that a study takes whole."""
 
+GAIN_UNDER_LOAD = 0.55
+"""Goodput rises about as this power of the requests in flight: the chain's, from 2 to 32, in Table 7."""
+
 DATASET_BYTES = {"livecodebench/code_generation_lite": 4.5 * GB, "tatsu-lab/alpaca": 0.03 * GB}
 """About; the other sets are a few megabytes."""
 
@@ -96,7 +99,7 @@ def gpu_bytes(run: RunConfig) -> dict[str, float] | None:
     return {
         "weights": size * (known.target + sum(known.drafters.values())),
         "GRU input table": size * known.gru_table * run.engine.gru_input_table,
-        "key/value cache": size * known.cache_token * (LONGEST_PROMPT + run.max_new_tokens + most),
+        "key/value cache": size * known.cache_token * run.concurrency * (LONGEST_PROMPT + run.max_new_tokens + most),
         "working space": WORKING_SPACE,
     }
 
@@ -121,7 +124,8 @@ def work(run: RunConfig) -> float:
     tokens = TURNS.get(name, 1) * min(run.max_new_tokens, ANSWER_TOKENS.get(name, run.max_new_tokens))
     conversations = run.dataset.num_prompts or WHOLE_SET
     ar, other = (known.ar_tps, known.tps) if known else (1.0, 1.0)
-    return conversations * tokens * sum(1 / (ar if arm.method == "ar" else other) for arm in run.arms)
+    alone = conversations * tokens * sum(1 / (ar if arm.method == "ar" else other) for arm in run.arms)
+    return alone / run.concurrency**GAIN_UNDER_LOAD
 
 
 def seconds_of(run: RunConfig) -> float | None:

@@ -29,7 +29,8 @@ def study(request: pytest.FixtureRequest) -> Study:
 def test_models_and_sizes_are_the_papers(study: Study) -> None:
     size = "4B" if "4b" in study.name else "8B"
     for run in study.runs:
-        assert (run.model.target, run.model.dtype, run.max_new_tokens) == (f"Qwen/Qwen3-{size}", "bfloat16", 2048)
+        assert (run.model.target, run.model.dtype) == (f"Qwen/Qwen3-{size}", "bfloat16")
+        assert run.max_new_tokens == (2048 if run.concurrency == 1 else 512)
         assert run.model.drafters == {"dflash": f"z-lab/Qwen3-{size}-DFlash-b16", "domino": f"Huang2020/Qwen3-{size}-Domino-b16"}
         assert (run.model.revision, run.model.drafter_revisions) == ("main", {"dflash": "main", "domino": "main"})
         assert run.dataset.path is None and run.dataset.hub is not None and run.dataset.hub.revision == "main"
@@ -45,6 +46,22 @@ def test_the_main_grid(study: Study) -> None:
     assert main.arms == ("ar", "dflash", f"ddtree@{budget}", "caddtree", "domino", f"dominotree@{budget}")
     counts = {run.dataset.name: run.dataset.num_prompts for run in study.runs if run.grid == "main"}
     assert counts == dict.fromkeys(EIGHT, 50) | {"aime25": 30}
+
+
+def test_the_hybrids_study() -> None:
+    """Budget 15, k 8, M 128, the GRU's input table; without the drafter that this one is not."""
+    study = load_study("paper-qwen3.6-27b")
+    for run in study.runs:
+        assert (run.model.target, run.model.dtype, run.engine.gru_input_table) == ("Qwen/Qwen3.6-27B", "bfloat16", True)
+        assert run.model.drafters == {"dflash": None, "domino": "Huang2020/qwen3.6-27B-domino"}
+        for arm in run.arms:
+            if arm.method == "dominotree":
+                assert (arm.settings.candidate_width, arm.settings.children) == (128, 8)
+    main = study.grids["main"]
+    assert (main.datasets, main.temperatures, main.arms) == (EIGHT, (0.0, 1.0), ("ar", "domino", "dominotree@15"))
+    assert tables_of(study) == ["table1", "table7", "table10"]
+    for table in tables_of(study):
+        check_arms(table, study)
 
 
 def test_a_grids_number_of_prompts_goes_before_a_sets_own() -> None:
