@@ -1,10 +1,11 @@
-"""What the study `rehearsal` measures: a tiny random Qwen3 with drafters in the released layouts, prompts in the paper's form.
+"""What the studies `rehearsal` and `rehearsal-hybrid` measure: tiny random targets, drafters in the released layouts, prompts.
 
     python -m dominotree.rehearsal FOLDER
 
-writes FOLDER/{target,dflash,domino} and FOLDER/prompts/<dataset>.jsonl. Nothing of it means anything; all of it has the form of
-the real thing, as far as a pipeline can tell: a vocabulary above the widest candidate width, a chat template that knows thinking,
-the original field names of every dataset.
+writes a Qwen3 to FOLDER/{target,dflash,domino}, a hybrid of Qwen3.6's form to FOLDER/hybrid/{target,domino}, and
+FOLDER/prompts/<dataset>.jsonl. Nothing of it means anything; all of it has the form of the real thing, as far as a pipeline can
+tell: a vocabulary above the widest candidate width, a chat template that knows thinking, the original field names of every
+dataset, a multimodal checkpoint around the hybrid's text part.
 """
 
 from __future__ import annotations
@@ -16,13 +17,21 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3_5Config,
+    Qwen3_5ForConditionalGeneration,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from dominotree.errors import exit_on_user_error
 from dominotree.files import atomic_write
 from dominotree.models.checkpoint import save_drafter
 from dominotree.models.drafter import DRAFTERS, DFlashDrafter, DrafterConfig, DrafterKind
 from dominotree.progress import report
+from dominotree.prompts import LONG_SETS
 from dominotree.prompts.templates import TEMPLATES, Template
 
 SEED = 0
@@ -40,7 +49,18 @@ SHAPE = {
     "max_position_embeddings": 4096,
 }
 LAYERS = 4
+RECURRENT = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+}
+VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": SHAPE["hidden_size"]}
 PROMPTS = 3
+LONG = {"8k": 200, "16k": 400, "32k": 800}
+"""Words of a long prompt, by what it stands for."""
+
 TEMPLATE = (
     "{% for message in messages %}<|im_start|> {{ message['role'] }} {{ message['content'] }} <|im_end|> {% endfor %}"
     "{% if add_generation_prompt %}<|im_start|> assistant {% if not enable_thinking %}<think> </think> {% endif %}{% endif %}"
@@ -57,10 +77,13 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 def make_target() -> Qwen3ForCausalLM:
     """A random target whose weights are large enough that its choices are clear."""
-    config = Qwen3Config(**SHAPE, num_hidden_layers=LAYERS, tie_word_embeddings=True, initializer_range=0.3)
-    model = Qwen3ForCausalLM(config)
-    model.generation_config.eos_token_id = SPECIAL.index("<|im_end|>")
-    return model
+    return Qwen3ForCausalLM(Qwen3Config(**SHAPE, num_hidden_layers=LAYERS, tie_word_embeddings=True, initializer_range=0.3))
+
+
+def make_hybrid() -> Qwen3_5ForConditionalGeneration:
+    """The same as Qwen3.6 is published: layers with Gated DeltaNet, and a vision tower that nobody asks."""
+    text = SHAPE | RECURRENT | {"num_hidden_layers": LAYERS, "initializer_range": 0.3}
+    return Qwen3_5ForConditionalGeneration(Qwen3_5Config(text_config=text, vision_config=VISION, tie_word_embeddings=False))
 
 
 def make_drafter(kind: DrafterKind) -> DFlashDrafter:
@@ -85,17 +108,32 @@ def make_rows(name: str, template: Template) -> list[dict[str, Any]]:
     return [dict.fromkeys(template.fields, value) for value in values]
 
 
+def make_long_rows(name: str) -> list[dict[str, Any]]:
+    """Rows of a set of long prompts."""
+    words = LONG[name.rpartition("-")[2]]
+    texts = [" ".join(f"w{(row + 7 * place) % WORDS}" for place in range(words)) for row in range(PROMPTS)]
+    return [{"id": f"{name}-{row}", "family": "summary", "turns": [text]} for row, text in enumerate(texts)]
+
+
+def write_models(folder: Path, target: PreTrainedModel, kinds: tuple[DrafterKind, ...]) -> None:
+    """A target with its tokenizer, and drafters of these kinds."""
+    target.generation_config.eos_token_id = SPECIAL.index("<|im_end|>")
+    target.save_pretrained(folder / "target")
+    make_tokenizer().save_pretrained(folder / "target")
+    for kind in kinds:
+        save_drafter(make_drafter(kind), folder / kind)
+
+
 def make_all(folder: Path) -> None:
     """Write models and prompts."""
     torch.manual_seed(SEED)
-    make_target().save_pretrained(folder / "target")
-    make_tokenizer().save_pretrained(folder / "target")
-    for kind in ("dflash", "domino"):
-        save_drafter(make_drafter(kind), folder / kind)
-    for name, template in TEMPLATES.items():
+    write_models(folder, make_target(), ("dflash", "domino"))
+    write_models(folder / "hybrid", make_hybrid(), ("domino",))
+    sets = {name: make_rows(name, template) for name, template in TEMPLATES.items()}
+    for name, rows in (sets | {name: make_long_rows(name) for name in LONG_SETS}).items():
         with atomic_write(folder / "prompts" / f"{name}.jsonl") as partial:
-            partial.write_text("".join(json.dumps(row) + "\n" for row in make_rows(name, template)))
-    report(f"{folder}: a tiny random Qwen3 with its drafters, and {PROMPTS} prompts a dataset")
+            partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report(f"{folder}: a tiny random Qwen3, a hybrid, their drafters, and {PROMPTS} prompts a dataset")
 
 
 @exit_on_user_error

@@ -11,6 +11,7 @@ import torch
 
 from dominotree.compose import load_study, runs_from_command_line
 from dominotree.models.checkpoint import load_drafter
+from dominotree.models.hybrid import HybridTransformer
 from dominotree.models.target import check_pair, load_target, load_tokenizer
 from dominotree.prompts import load_dataset
 from dominotree.prompts.rendering import render
@@ -27,8 +28,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_run_table_and_figure_of_the_paper_is_rehearsed() -> None:
-    paper, rehearsal = load_study("paper-qwen3-4b"), load_study("rehearsal")
+@pytest.mark.parametrize(("name", "rehearsed"), [("rehearsal", "paper-qwen3-4b"), ("rehearsal-hybrid", "paper-qwen3.6-27b")])
+def test_every_run_table_and_figure_of_the_paper_is_rehearsed(name: str, rehearsed: str) -> None:
+    paper, rehearsal = load_study(rehearsed), load_study(name)
     assert rehearsal.grids == paper.grids and rehearsal.tables == paper.tables
     for ours, theirs in zip(rehearsal.runs, paper.runs, strict=True):
         assert (ours.point, ours.arms, ours.seed) == (theirs.point, theirs.arms, theirs.seed)
@@ -49,6 +51,16 @@ def test_models_are_read_as_released_ones_are(made: Path) -> None:
     assert widest <= WORDS < target.config.vocab_size
     for kind in ("dflash", "domino"):
         check_pair(target.config, load_drafter(made / kind, kind, torch.float32, CPU).config, kind)
+
+
+@torch.inference_mode()
+def test_the_hybrid_is_read_as_the_released_one_is(made: Path) -> None:
+    """Out of a multimodal checkpoint, with the parts that the paper's study asks for."""
+    target = load_target(str(made / "hybrid" / "target"), torch.float32, CPU)
+    assert isinstance(target.network, HybridTransformer)
+    assert {run.model.drafters["dflash"] for run in load_study("rehearsal-hybrid").runs} == {None}
+    check_pair(target.config, load_drafter(made / "hybrid" / "domino", "domino", torch.float32, CPU).config, "domino")
+    assert target.model.generation_config.eos_token_id == load_tokenizer(str(made / "hybrid" / "target")).eos_token_id
 
 
 def test_the_chat_template_knows_thinking_and_has_it_off(made: Path) -> None:

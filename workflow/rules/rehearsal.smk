@@ -5,9 +5,13 @@ from dominotree.provenance import REHEARSAL_SOURCES
 
 REHEARSAL = cache_dir() / "rehearsal"
 REHEARSED = {
+    "rehearsal_serving": "tables --config study=serving-rehearsal",
     "rehearsal": "tables figures numbers paper.pdf --config study=rehearsal",
     "rehearsal_part": "table2 table13 figure_stages --config study=rehearsal variant=part"
     """ 'overrides=["grids.main.datasets=[gsm8k,mt-bench]","grids.main.temperatures=[0,1]","grids.sampled.datasets=[gsm8k]"]'""",
+    "rehearsal_hybrid": "tables figures numbers paper.pdf --config study=rehearsal-hybrid",
+    "rehearsal_hybrid_part": "table1 --config study=rehearsal-hybrid variant=part"
+    """ 'overrides=["grids.main.datasets=[gsm8k]","grids.main.temperatures=[0]"]'""",
 }
 
 
@@ -15,6 +19,8 @@ localrules:
     rehearsal_models,
     rehearsal,
     rehearsal_part,
+    rehearsal_hybrid,
+    rehearsal_hybrid_part,
 
 
 rule rehearsal_models:
