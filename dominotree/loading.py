@@ -45,14 +45,16 @@ class Decoder:
     speculation: Speculation | None = None
 
     def bytes_in_flight(self, slots: int, longest: int) -> int:
-        """What so many requests of at most `longest` tokens take: keys and values, noise, and a pass' logits."""
+        """What so many requests of at most `longest` tokens take: keys and values or states, noise, and a pass' logits."""
         layers, heads, width = self.target.cache_shape
         entries, rows = 2 * layers * heads * width, 1
         if self.parts is not None:
             drafter, rows = self.parts.drafter.config, max_nodes(self.parts) + 1
             entries += 2 * drafter.num_hidden_layers * drafter.num_key_value_heads * drafter.head_dim
         logits = 4 * self.target.config.vocab_size * rows  # of noise as many, and of the draft no more
-        return slots * ((longest + rows) * entries * self.target.dtype.itemsize + 3 * logits)
+        size, shape = self.target.dtype.itemsize, self.target.recurrent_shape
+        recurrent = shape.bytes(size) + 2 * rows * shape.row_bytes(size) if shape else 0  # twice: layer by layer, then together
+        return slots * ((longest + rows) * entries * size + 3 * logits + recurrent)
 
     def generate(self, request: Request) -> Generation:
         return generate(self.target, self.speculation, request)

@@ -29,7 +29,8 @@ LONGEST_PROMPT = 2048
 @dataclass(frozen=True)
 class Known:
     """A target with its released drafters. Numbers of parameters; elements of one token in all layers' key/value cache, and of
-    the GRU's input table; tokens a second of AR and, roughly, of every other arm in the authors' records."""
+    the GRU's input table; tokens a second of AR and, roughly, of every other arm in the authors' records, or else in the paper;
+    bytes of a request's recurrent states and of what one row of a tree brings to them."""
 
     target: int
     drafters: Mapping[str, int]
@@ -37,6 +38,8 @@ class Known:
     gru_table: int
     ar_tps: float
     tps: float
+    state_bytes: int = 0
+    row_bytes: int = 0
 
 
 KNOWN = {
@@ -55,6 +58,16 @@ KNOWN = {
         gru_table=151_936 * 3 * 1024,
         ar_tps=17,
         tps=80,
+    ),
+    "Qwen/Qwen3.6-27B": Known(
+        target=26_895_998_464,
+        drafters={"domino": 1_814_230_272},
+        cache_token=16 * 2 * 4 * 256 + 5 * 2 * 8 * 128,
+        gru_table=248_320 * 3 * 1024,
+        ar_tps=66,
+        tps=300,
+        state_bytes=48 * (4 * 48 * 128 * 128 + 2 * 3 * 10_240),
+        row_bytes=48 * (2 * (10_240 + 2048) + 4 * (48 * 128 + 48)),
     ),
 }
 
@@ -96,12 +109,15 @@ def gpu_bytes(run: RunConfig) -> dict[str, float] | None:
         return None
     size = BYTES[run.model.dtype]
     most = max(arm.settings.cap or arm.settings.budget or 0 for arm in run.arms)
-    return {
+    parts = {
         "weights": size * (known.target + sum(known.drafters.values())),
         "GRU input table": size * known.gru_table * run.engine.gru_input_table,
         "key/value cache": size * known.cache_token * run.concurrency * (LONGEST_PROMPT + run.max_new_tokens + most),
         "working space": WORKING_SPACE,
     }
+    if known.state_bytes:
+        parts["recurrent states"] = run.concurrency * (known.state_bytes + 2 * (most + 1) * known.row_bytes)
+    return parts
 
 
 def downloads(study: Study) -> dict[tuple[str, str], float]:

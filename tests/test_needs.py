@@ -8,13 +8,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
 
 from dominotree.compose import compose_run, load_study
 from dominotree.config import Study
 from dominotree.hub import cached_bytes
 from dominotree.models.checkpoint import parse_config
 from dominotree.models.drafter import DRAFTERS
+from dominotree.models.hybrid import recurrent_shape
 from dominotree.needs import KNOWN, downloads, gpu_bytes, header, hours, work
 from dominotree.paths import record_file
 from dominotree.records import validate, write_records
@@ -35,7 +36,7 @@ def study(name: str, tmp_path: Path) -> Study:
     return load_study(name, "v", [f"results={tmp_path / 'results'}"])
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", SIZES)
 def test_known_sizes_are_those_of_the_networks(name: str) -> None:
     known, sizes = KNOWN[name], SIZES[name]
     with torch.device("meta"):
@@ -49,6 +50,24 @@ def test_known_sizes_are_those_of_the_networks(name: str) -> None:
     assert known.gru_table == SHARED["vocab_size"] * 3 * config.gru_hidden_dim
 
 
+def test_known_sizes_of_the_hybrid_are_those_of_the_networks() -> None:
+    known = KNOWN["Qwen/Qwen3.6-27B"]
+    shared = {"hidden_size": 5120, "intermediate_size": 17_408, "vocab_size": 248_320}
+    attention = {"num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256}
+    config = Qwen3_5TextConfig(num_hidden_layers=64, linear_num_key_heads=16, linear_num_value_heads=48, **shared, **attention)
+    own = {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "num_target_layers": 64}
+    domino = parse_config(released_config("domino", target_layer_ids=[1, 16, 31, 46, 61], **shared, **own), Path("config.json"))
+    with torch.device("meta"):
+        assert sum(parameter.numel() for parameter in Qwen3_5ForCausalLM(config).parameters()) == known.target
+        assert sum(parameter.numel() for parameter in DRAFTERS["domino"](domino).parameters()) == known.drafters["domino"]
+    layers = config.layer_types.count("full_attention")
+    assert (layers, len(config.layer_types) - layers) == (16, 48), "as the paper has it"
+    assert known.cache_token == 2 * layers * 4 * 256 + 2 * domino.num_hidden_layers * 8 * 128
+    shape = recurrent_shape(config)
+    assert (known.state_bytes, known.row_bytes) == (shape.bytes(2), shape.row_bytes(2))
+    assert known.gru_table == 248_320 * 3 * domino.gru_hidden_dim
+
+
 def test_memory_of_a_run() -> None:
     run = compose_run(["model=qwen3-4b", "arms=[ar,dominotree@128]", "max_new_tokens=2048"])
     parts = gpu_bytes(run)
@@ -56,6 +75,9 @@ def test_memory_of_a_run() -> None:
     without = gpu_bytes(replace(run, engine=replace(run.engine, gru_input_table=False)))
     assert without is not None and without["GRU input table"] == 0
     assert gpu_bytes(compose_run([])) is None
+    (alone, loaded) = (gpu_bytes(compose_run(["study=paper-qwen3.6-27b", f"grid={grid}", "dataset=gsm8k"])) for grid in ("main", "load_32"))
+    assert alone is not None and 60e9 < sum(alone.values()) < 70e9
+    assert loaded is not None and loaded["recurrent states"] > 20 * alone["recurrent states"]
 
 
 def test_downloads_are_what_the_cache_lacks(tmp_path: Path, cache: Path) -> None:

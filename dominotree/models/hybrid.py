@@ -34,6 +34,16 @@ class RecurrentShape:
     window: int
     channels: int
 
+    def bytes(self, size: int) -> int:
+        """Of a request's states, in fp32, and windows, in the model's dtype of so many bytes."""
+        return self.layers * (4 * self.heads * self.key_width * self.value_width + size * self.window * self.channels)
+
+    def row_bytes(self, size: int) -> int:
+        """Of a row's `Change`s, kept until it is known whether the row is."""
+        values = self.heads * self.value_width
+        keys = (self.channels - values) // 2
+        return self.layers * (size * (self.channels + keys) + 4 * (values + self.heads))
+
 
 def recurrent_shape(config: Any) -> RecurrentShape | None:
     """None of a model without recurrent layers."""
