@@ -78,7 +78,7 @@ def random_drafts(drafter: DominoDrafter, count: int) -> list[Draft]:
             z=torch.randn(1, depths, config.hidden_size, **options),
             base_logits=logits.unsqueeze(0).to(**options),
             root=torch.randint(config.vocab_size, (1,), device=weight.device),
-            position=0,
+            positions=(0,),
         )
         for logits in shuffled
     ]

@@ -4,8 +4,9 @@
 
 With random weights, at the sizes of Qwen3-4B and its released drafters, it checks the fused kernels and the frontier builder
 against the references, CUDA graphs against what they were recorded from, every arm of the study paper-qwen3-4b against AR in fp32
-on a small model, and times the stages of a round of every arm. A check that fails is reported and the others go on; the exit
-status is 1 if any failed. On a CPU, `--sizes tiny` goes through the same in a minute, without what only a GPU has.
+on a small model, some also with other requests in flight, and times the stages of a round of every arm. A check that fails is
+reported and the others go on; the exit status is 1 if any failed. On a CPU, `--sizes tiny` goes through the same in a minute,
+without what only a GPU has.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +29,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from benchmarks.builders import nodes, random_drafter, random_drafts, waits_of
 from dominotree.arms import Arm
 from dominotree.compose import load_study
-from dominotree.decoding.engine import Build, Speculation, generate
+from dominotree.decoding.engine import Build, Speculation, generate, serve
 from dominotree.decoding.profile import ProfilePlan, profile_costs
-from dominotree.decoding.requests import Generation, Limits, Request
+from dominotree.decoding.requests import Client, Generation, Limits, Request
 from dominotree.decoding.sampling import make_sampler
 from dominotree.drafting import frontier, heap
 from dominotree.drafting.budget import Calibration, CostModel
@@ -46,6 +49,7 @@ STUDY = "paper-qwen3-4b"
 BUDGET, CHILDREN, CANDIDATES = 32, 8, 64
 SEED = 0
 WARM_UP_TOKENS = 4
+IN_FLIGHT = ("ar", "dflash", "dominotree@32", "adaptive", "loadaware")
 LIKELY = 8
 """Tokens with large embeddings, so that target and drafters mostly choose among these few and rounds accept something."""
 
@@ -165,6 +169,15 @@ def build_of(arm: Arm, models: Models, cost: CostModel, temperature: float, grap
     return parts, METHODS[arm.method].make_build(parts)
 
 
+def target_and_speculation(arm: Arm, models: Models, cost: CostModel, temperature: float) -> tuple[Target, Speculation | None]:
+    """What an arm decodes with; it drafts in every round."""
+    if METHODS[arm.method].drafter is None:
+        return models.target, None
+    parts, build = build_of(arm, models, cost, temperature, models.target.device.type == "cuda")
+    target = models.target.reading(parts.drafter.config.target_layer_ids)
+    return target, Speculation(parts.drafter, build, max_nodes(parts))
+
+
 def decoder(arm: Arm, models: Models, cost: CostModel, temperature: float, prompt: list[int]) -> Callable[[int], Generation]:
     """Decodes so many tokens with an arm; the first time may compile kernels and record graphs."""
     device = models.target.device
@@ -172,11 +185,7 @@ def decoder(arm: Arm, models: Models, cost: CostModel, temperature: float, promp
     def request(tokens: int) -> Request:
         return Request(prompt, make_sampler("keyed", SEED, "smoke", temperature, device), Limits(tokens))
 
-    if METHODS[arm.method].drafter is None:
-        return lambda tokens: generate(models.target, None, request(tokens))
-    parts, build = build_of(arm, models, cost, temperature, device.type == "cuda")
-    target = models.target.reading(parts.drafter.config.target_layer_ids)
-    speculation = Speculation(parts.drafter, build, max_nodes(parts))
+    target, speculation = target_and_speculation(arm, models, cost, temperature)
     return lambda tokens: generate(target, speculation, request(tokens))
 
 
@@ -310,11 +319,37 @@ def check_stages(sizes: Sizes, device: torch.device) -> dict[str, Any]:
     return details
 
 
+def check_requests_in_flight(sizes: Sizes, device: torch.device) -> dict[str, Any]:
+    """In fp32 four requests of other lengths, three at a time, get the tokens that each gets alone."""
+    models = random_models(SMALL, replace(SIZES["tiny"], block_size=8), device, torch.float32)
+    prompts, cost = [prompt_of(length, SMALL["vocab_size"]) for length in (24, 9, 40, 17)], costs(models, 24)
+    limits = [Limits(max(2, sizes.exact_tokens - 3 * place)) for place in range(len(prompts))]
+    differ, arms = [], [arm for arm in study_arms(SMALL["vocab_size"]) if arm.label in IN_FLIGHT]
+    for temperature, arm in product((0.0, 1.0), arms):
+
+        def asked(place: int, temperature: float = temperature) -> Request:
+            sampler = make_sampler("keyed", SEED, f"smoke {place}", temperature, device)
+            return Request(prompts[place], sampler, limits[place])
+
+        def ask(place: int, asked: Callable[[int], Request] = asked) -> Client:
+            return (yield asked(place))
+
+        alone = [generate(models.target, None, asked(place)).tokens for place in range(len(prompts))]
+        target, speculation = target_and_speculation(arm, models, cost, temperature)
+        clients = [partial(ask, place) for place in range(len(prompts))]
+        longest = max(map(len, prompts)) + sizes.exact_tokens
+        if [one.tokens for one in serve(target, speculation, clients, 3, longest)] != alone:
+            differ.append(f"{arm.label} at T={temperature:g}")
+    require(not differ, f"not the tokens of each request alone: {', '.join(differ)}")
+    return {"requests": len(prompts), "arms": [arm.label for arm in arms]}
+
+
 CHECKS: dict[str, Callable[[Sizes, torch.device], dict[str, Any]]] = {
     "builder": check_builder,
     "mask_and_compaction": check_mask_and_compaction,
     "graph": check_graph,
     "exactness": check_exactness,
+    "requests_in_flight": check_requests_in_flight,
     "stages": check_stages,
 }
 

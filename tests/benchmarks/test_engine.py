@@ -20,6 +20,6 @@ def test_a_row_for_each_number_of_rows():
 def test_a_pass_is_a_step_of_ar_or_a_verification():
     target = tiny_target()
     step, tree = one_pass(target, 1, context=8), one_pass(target, 5, context=8)
-    assert step.mask is None and step.positions.tolist() == [[8]]
-    assert tree.tokens.shape == (1, 5) and tree.mask.shape == (1, 1, 5, 13)
+    assert step.layout is None and step.positions.tolist() == [[8]]
+    assert tree.tokens.shape == (1, 5) and tree.layout.mask.shape == (1, 1, 5, 13)
     assert tree.positions.tolist() == [[8, 9, 9, 9, 9]]

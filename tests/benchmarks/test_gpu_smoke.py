@@ -34,11 +34,13 @@ def test_all_checks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "mask_and_compaction": "passed",
         "graph": "skipped",
         "exactness": "passed",
+        "requests_in_flight": "passed",
         "stages": "passed",
     }
     arms = {arm.label for arm in gpu_smoke.study_arms(gpu_smoke.SMALL["vocab_size"])}
     assert set(results["stages"]["details"]["ms_a_round"]) == arms
     assert {"ar", "dominotree@32", "dominotree@64+heap", "dominotree@32+full", "adaptive+calibrated"} < arms
+    assert results["requests_in_flight"]["details"]["arms"] == list(gpu_smoke.IN_FLIGHT)
     assert results["exactness"]["details"]["tau"]["dominotree@32 at T=0"] > 1
     assert set(results["builder"]["details"]["fp32"].values()) == {1.0}
 
