@@ -9,6 +9,7 @@
 #   snakemake numbers --cores 1                     the numbers that a text quotes, as JSON and as LaTeX macros
 #   snakemake paper.pdf --cores 1                   all tables and figures in one document, where there is a LaTeX
 #   snakemake rehearsal --cores 1                   the paper's whole study on tiny random models, in minutes
+#   snakemake rehearsal_serving --cores 1           the same of the study on a server
 #   snakemake tables figures --cores 1 --report-after-run --report results/demo/report.html    the same, to look at in a browser
 #   snakemake drafters --cores 1                    the drafters of dominotree/assets/, made again
 

@@ -131,6 +131,7 @@ def _served(compose: Callable[[str], DictConfig], grids: Mapping[str, Grid]) -> 
 def _served_run(values: dict[str, Any], grid: Grid) -> ServedRun:
     if values.get("server") is None:
         raise UserError(f"study {values['study']} names no server; choose one, as in its defaults: override /server: sglang")
+    values["server"] |= {} if grid.stream is None else {"stream": grid.stream}
     server = parse(ServerConfig, values["server"], "server")
     own = {key: getattr(grid, key) or values[key] for key in ("max_new_tokens", "concurrency")}
     dataset = values["dataset"] | {"num_prompts": grid.num_prompts or values["dataset"]["num_prompts"]}

@@ -123,7 +123,8 @@ class TrackingConfig:
 class Grid:
     """What a study spans for some of its tables: a run for each dataset and temperature, all arms in each.
 
-    num_prompts, max_new_tokens, concurrency: of this grid's runs, where they are not the study's.
+    num_prompts, max_new_tokens, concurrency: of this grid's runs, where they are not the study's. stream: whether a server's
+    answers come token by token, where that is not as the server has it.
     """
 
     datasets: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -132,6 +133,7 @@ class Grid:
     num_prompts: Positive | None = None
     max_new_tokens: Positive | None = None
     concurrency: Positive | None = None
+    stream: bool | None = None
 
     @property
     def places(self) -> list[tuple[str, float, str]]:
@@ -330,7 +332,13 @@ class Study:
         grids = self.grids_for(purpose)
         return [self.folder / "records" / name / record_file(*place) for name in grids for place in self.grids[name].places]
 
-    def command_line(self, *runs: Point) -> list[str]:
+    def grid_arguments(self, grid: str) -> list[str]:
+        """The arguments that make `python -m dominotree.serving` measure a grid."""
+        first = self.served[0]
+        variant = [f"variant={first.variant}"] if first.variant else []
+        return [f"study={first.study}", *variant, f"grid={grid}", *self.overrides]
+
+    def command_line(self, *runs: RunConfig) -> list[str]:
         """The arguments that make `python -m dominotree.run` measure `runs`: one, or all of a grid, one after the other."""
         first = runs[0]
         variant = [f"variant={first.variant}"] if first.variant else []

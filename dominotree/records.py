@@ -25,6 +25,9 @@ REMEASURE = "delete the file and measure again"
 PUBLISHED = "published"
 """The study whose records are the authors' own, made from what they published."""
 
+SERVED_RUN = "serve-"
+"""What the run of a record begins with that was measured on a server."""
+
 
 def _text(*allowed: str, nullable: bool = False) -> pa.Column:
     return pa.Column(str, pa.Check.isin(allowed) if allowed else None, nullable=nullable, coerce=True)
@@ -141,19 +144,43 @@ Of an output they published the first 128 tokens and a signature: a `divergence`
 """
 
 
+_NOT_SERVED = {
+    "prompt_sha": _text(nullable=True),
+    "num_input": _count_or_none(1),
+    "prefill_s": _number_or_nan(),
+    "decode_s": _number_or_nan(),
+    "rounds": _count_or_none(),
+    "accept_hist": _counts(nullable=True),
+    "output_ids": _counts(nullable=True),
+}
+SERVED_RECORDS = RECORDS.remove_columns(list(_NOT_SERVED)).add_columns(_NOT_SERVED)
+"""What a client measured on a server: what that did not say is missing, in these columns too, and `output_sha` is of the text.
+
+Answers that were not streamed have neither `prefill_s` nor `decode_s`, and so no `tps`: of theirs, as of all, `share_s` tells.
+"""
+
+
 def validate(frame: pd.DataFrame, where: str, remedy: str = REMEASURE) -> pd.DataFrame:
     """Return `frame` in the schema's types; raise `UserError` naming `where`, column and row of the first fault, and `remedy`."""
-    published = "study" in frame and frame.study.eq(PUBLISHED).all()
+    schema, checks = _schema(frame)
     try:
-        frame = (PUBLISHED_RECORDS if published else RECORDS).validate(frame.reset_index(drop=True), lazy=True)
+        frame = schema.validate(frame.reset_index(drop=True), lazy=True)
     except pa.errors.SchemaErrors as error:
         raise UserError(f"{where}: {_fault(error.failure_cases.iloc[0])}; {remedy}") from None
-    checks = _PUBLISHED_CHECKS if published else _CHECKS
     for fault, passes in checks.items():
         passed = passes(frame)
         if not np.all(passed):
             raise UserError(f"{where}: row {np.argmin(passed)}: {fault}; {remedy}")
     return frame
+
+
+def _schema(frame: pd.DataFrame) -> tuple[pa.DataFrameSchema, dict[str, Callable[[pd.DataFrame], Any]]]:
+    """What records must be: those of others, and of a server, may lack what nobody told."""
+    if "study" in frame and frame.study.eq(PUBLISHED).all():
+        return PUBLISHED_RECORDS, _PUBLISHED_CHECKS
+    if "run" in frame and len(frame) and frame.run.astype(str).str.startswith(SERVED_RUN).all():
+        return SERVED_RECORDS, _SERVED_CHECKS
+    return RECORDS, _CHECKS
 
 
 def _is_ratio(frame: pd.DataFrame, column: str, divisor: str) -> np.ndarray:
@@ -173,6 +200,16 @@ _CHECKS: dict[str, Callable[[pd.DataFrame], Any]] = {
 _PUBLISHED_CHECKS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "tps is not num_output / decode_s": lambda frame: (
         frame.decode_s.isna() | np.isclose(frame.tps, (frame.num_output / frame.decode_s).astype(float), rtol=1e-6)
+    ),
+    "accept_hist does not add up to rounds": lambda frame: (
+        frame.accept_hist.isna() | (frame.accept_hist.map(sum, na_action="ignore") == frame.rounds).fillna(False)
+    ),
+    **_ONCE,
+}
+_SERVED_CHECKS: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "tps is not num_output / decode_s": lambda frame: frame.decode_s.isna() | _is_ratio(frame, "tps", "decode_s"),
+    "tau is not num_output / rounds": lambda frame: (
+        frame.rounds.isna() | np.isclose(frame.tau, (frame.num_output / frame.rounds).astype(float), rtol=1e-6, equal_nan=True)
     ),
     "accept_hist does not add up to rounds": lambda frame: (
         frame.accept_hist.isna() | (frame.accept_hist.map(sum, na_action="ignore") == frame.rounds).fillna(False)

@@ -20,7 +20,7 @@ import dominotree
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-PINS = [*PROJECT["dependencies"], *EXTRAS["tracking"], *EXTRAS["test"]]
+PINS = [*PROJECT["dependencies"], *EXTRAS["tracking"], *EXTRAS["serving"], *EXTRAS["test"]]
 LOCKS = ("requirements.lock", "requirements-torch.lock")
 PICKLES = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 LOADERS = {"torch.load", "np.load", "numpy.load", "pd.read_pickle", "yaml.load", "yaml.unsafe_load", "eval", "exec"}
@@ -49,18 +49,17 @@ def locked(*files: str) -> dict[str, set[str]]:
     return found
 
 
-def needed(pin: str, seen: set[str]) -> Iterator[str]:
-    """The names of all that a requirement brings on this machine."""
+def needed(pin: str, seen: set[tuple[str, ...]], wanted: tuple[str, ...] = ("",)) -> Iterator[str]:
+    """The names of all that a requirement brings on this machine, if it is one of the extras `wanted` of what names it."""
     requirement = Requirement(pin)
-    marked = (
-        [requirement.marker.evaluate({"extra": extra}) for extra in (*requirement.extras, "")] if requirement.marker else [True]
-    )
-    name = canonicalize_name(requirement.name)
-    if any(marked) and name not in seen:
-        seen.add(name)
+    if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in wanted):
+        return
+    name, extras = canonicalize_name(requirement.name), (*sorted(requirement.extras), "")
+    if (name, *extras) not in seen:
+        seen.add((name, *extras))
         yield name
         for brought in requires(name) or ():
-            yield from needed(brought, seen)
+            yield from needed(brought, seen, extras)
 
 
 def test_the_lock_has_the_versions_of_the_pins_and_of_all_that_they_bring():
@@ -120,7 +119,7 @@ def test_one_version():
 
 
 def test_what_the_package_imports_is_declared():
-    declared = {re.split("[=<>]", pin)[0] for pin in (*PROJECT["dependencies"], *EXTRAS["tracking"])}
+    declared = {re.split("[=<>]", pin)[0] for pin in (*PROJECT["dependencies"], *EXTRAS["tracking"], *EXTRAS["serving"])}
     other_names = {
         "hydra": "hydra-core",
         "omegaconf": "hydra-core",

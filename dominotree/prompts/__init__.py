@@ -1,4 +1,4 @@
-"""The prompts that methods are measured on: the embedded sets, and the paper's eight.
+"""The prompts that methods are measured on: the embedded sets, the paper's eight, and its long ones.
 
 A file of an embedded set holds one conversation a line: `{"id": "chat-09", "family": "chat", "turns": ["...", "..."]}`, the turns
 being the user's; what stands between them is the answer of the method under measurement. The paper's sets come from the Hub,
@@ -21,7 +21,11 @@ from dominotree.prompts.sources import HubSource, fetch_rows, read_rows
 from dominotree.prompts.templates import TEMPLATES, Template
 from dominotree.spelling import hint
 
-FAMILIES = ("math", "code", "chat")
+EMBEDDED_SETS = ("math", "code", "chat")
+FAMILIES = (*EMBEDDED_SETS, "summary")
+LONG_SETS = tuple(f"{name}-{length}" for name in ("infbench-sum", "multi-lexsum") for length in ("8k", "16k", "32k"))
+"""HELMET's summarization at several lengths of prompt (Section 4.5.3): from files alone, laid out as the embedded sets are."""
+
 EMBEDDED = Path(__file__).parent / "embedded"
 
 
@@ -66,7 +70,8 @@ def _templated(name: str, template: Template, row: Any, index: int) -> Conversat
 
 
 DATASETS: dict[str, Dataset] = {
-    **{family: Dataset(_own, ("id", "family", "turns"), EMBEDDED / f"{family}.jsonl") for family in FAMILIES},
+    **{name: Dataset(_own, ("id", "family", "turns"), EMBEDDED / f"{name}.jsonl") for name in EMBEDDED_SETS},
+    **{name: Dataset(_own, ("id", "family", "turns")) for name in LONG_SETS},
     **{name: Dataset(partial(_templated, name, template), template.fields) for name, template in TEMPLATES.items()},
 }
 """Every known dataset by name. The embedded sets were written for this repository and are not the benchmarks."""

@@ -12,6 +12,8 @@ EMBEDDED_SETS = ("math", "code", "chat")
 
 METHOD_TITLES = {
     "ar": "AR",
+    "eagle3": "EAGLE-3",
+    "mtp": "MTP",
     "dflash": "DFlash",
     "ddtree": "DDTree",
     "caddtree": "CaDDTree",
@@ -23,6 +25,9 @@ METHOD_TITLES = {
     "adaptive": "Adaptive tree",
     "loadaware": "Load-aware tree",
 }
+ORDER = ("ar", "eagle3", "mtp", *METHOD_NAMES[1:])
+"""Of all methods, those that only servers have among them."""
+
 VARIANT_TITLES = {"tail": "tail normaliser", "full": "full vocabulary", "sampled": "sampled draft"}
 
 
@@ -61,8 +66,8 @@ def datasets(records: pd.DataFrame) -> list[str]:
 
 
 def arms(records: pd.DataFrame) -> list[str]:
-    """By method as in the registry, methods without a place there last, then by budget."""
-    places = {method: place for place, method in enumerate(METHOD_NAMES)}
+    """By method as in `ORDER`, methods without a place there last, then by budget."""
+    places = {method: place for place, method in enumerate(ORDER)}
     rows = records[["method", "budget", "arm"]].drop_duplicates()
     order = rows.assign(place=rows.method.map(places)).sort_values(["place", "budget", "arm"])
     return order.arm.tolist()

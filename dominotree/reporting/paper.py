@@ -16,7 +16,7 @@ PRINTED = Path(__file__).parent / "printed"
 MODEL = "qwen3-4b"
 """What stands beside a model that is none of the paper's."""
 
-PLACES = ("model", "temperature", "category", "dataset", "arm", "baseline", "builder", "budget", "width")
+PLACES = ("model", "temperature", "category", "dataset", "arm", "baseline", "builder", "budget", "width", "context")
 """The columns that say where a number stands; all others are numbers."""
 
 

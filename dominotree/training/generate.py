@@ -19,7 +19,7 @@ import torch
 
 from dominotree.models.target import Target
 from dominotree.progress import track
-from dominotree.prompts import FAMILIES, load_dataset
+from dominotree.prompts import EMBEDDED_SETS, load_dataset
 from dominotree.prompts.rendering import encode, render, turn_frame
 from dominotree.training.corpus import Conversation, CorpusConfig, read_corpus, save_corpus
 
@@ -79,7 +79,7 @@ def write_batch(target: Target, tokenizer: Any, config: CorpusConfig, batch: int
 def sample_turns(target: Target, tokenizer: Any, config: CorpusConfig, rng: random.Random) -> list[tuple[str, str]]:
     """User turns with their families; those that the target left empty or did not end in time are dropped."""
     before, after = turn_frame(tokenizer)
-    families = rng.choices(FAMILIES, k=config.batch_size)
+    families = rng.choices(EMBEDDED_SETS, k=config.batch_size)
     openings = [rng.choice(OPENINGS[family]) for family in families]
     prompts = [encode(tokenizer, before + opening) for opening in openings]
     end = encode(tokenizer, after)[0]
@@ -115,7 +115,7 @@ def complete(
 
 def select(conversations: Iterable[Conversation], tokenizer: Any) -> list[Conversation]:
     """The first of each user turn, but none that equals or contains an evaluation prompt (whatever the case and spaces)."""
-    forbidden = [_normalise(turn) for name in FAMILIES for c in load_dataset(name) for turn in c.turns]
+    forbidden = [_normalise(turn) for name in EMBEDDED_SETS for c in load_dataset(name) for turn in c.turns]
     kept: dict[str, Conversation] = {}
     for conversation in conversations:
         text = _normalise(tokenizer.decode(conversation.prompt_ids))

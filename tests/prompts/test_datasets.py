@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dominotree.errors import UserError
-from dominotree.prompts import DATASETS, FAMILIES, load_dataset
+from dominotree.prompts import DATASETS, EMBEDDED_SETS, load_dataset
 
 LINE = {"id": "a", "family": "chat", "turns": ["Say something about the sea."]}
 
@@ -16,7 +16,7 @@ def _write(path: Path, *rows: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EMBEDDED_SETS)
 def test_embedded_set(family: str) -> None:
     conversations = load_dataset(family)
     assert [c.id for c in conversations] == [f"{family}-{i:02d}" for i in range(1, 13)]
@@ -25,7 +25,7 @@ def test_embedded_set(family: str) -> None:
 
 
 def test_embedded_turns_differ() -> None:
-    turns = [turn.casefold() for name in FAMILIES for c in load_dataset(name) for turn in c.turns]
+    turns = [turn.casefold() for name in EMBEDDED_SETS for c in load_dataset(name) for turn in c.turns]
     assert not [(a, b) for a in turns for b in turns if a is not b and a in b]
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dominotree.models.target import Target
-from dominotree.prompts import FAMILIES, load_dataset
+from dominotree.prompts import EMBEDDED_SETS, load_dataset
 from dominotree.prompts.rendering import turn_frame
 from dominotree.training import generate
 from dominotree.training.corpus import Conversation, CorpusConfig, read_corpus
@@ -40,7 +40,7 @@ def test_corpus(target: Target, tokenizer: Any, tmp_path: Path) -> None:
         text = tokenizer.decode(conversation.prompt_ids)
         assert text.startswith(before)
         assert text.endswith(" <end> <start> assistant")
-        assert conversation.family in FAMILIES
+        assert conversation.family in EMBEDDED_SETS
         assert 1 <= len(conversation.response_ids) <= CONFIG.max_response_tokens
         assert end not in conversation.response_ids[:-1]
         assert conversation.response_ids[-1] == end or len(conversation.response_ids) == CONFIG.max_response_tokens
@@ -89,7 +89,7 @@ def test_padding_does_not_change_a_greedy_completion(target: Target) -> None:
 
 @pytest.mark.parametrize("change", [str, str.upper, lambda turn: f"please\n{turn.replace(' ', '  ')} why"])
 def test_evaluation_prompts_are_left_out(make_tokenizer: Callable[..., Any], change: Callable[[str], str]) -> None:
-    turns = [turn for name in FAMILIES for c in load_dataset(name) for turn in c.turns]
+    turns = [turn for name in EMBEDDED_SETS for c in load_dataset(name) for turn in c.turns]
     texts = [f"<start> user {change(turn)} <end>" for turn in turns]
     conversations = [Conversation("chat", 0.0, (i,), (1, 2)) for i in range(len(texts))]
     assert select(conversations, Lookup([*texts, "user tell me why"])) == []

@@ -28,6 +28,7 @@ from dominotree.reporting.tables.controls import table15, table_a3
 from dominotree.reporting.tables.forecast import calibration
 from dominotree.reporting.tables.load import table7
 from dominotree.reporting.tables.main_results import table1, table2
+from dominotree.reporting.tables.serving import latency, table5, table6, table8, table9
 from dominotree.stats import BOOTSTRAP_SEED, DRAWS
 from dominotree.tracking import track_run
 from dominotree.tracking.derived import made_artifact, record_artifacts
@@ -37,13 +38,18 @@ TABLES: dict[str, Callable[[Source], Table]] = {
     "table2": table2,
     "table3": table3,
     "table4": table4,
+    "table5": table5,
+    "table6": table6,
     "table7": table7,
+    "table8": table8,
+    "table9": table9,
     "table10": table10,
     "table11": table11,
     "table12": table12,
     "table13": table13,
     "table15": table15,
     "tableA3": table_a3,
+    "latency": latency,
     "calibration": calibration,
 }
 """Their grids stand in `dominotree.reporting.catalogue`, for the workflow."""
