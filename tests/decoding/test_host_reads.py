@@ -15,8 +15,9 @@ from dominotree.decoding.engine import Build, Speculation, generate
 from dominotree.decoding.requests import Limits, Request
 from dominotree.decoding.sampling import make_sampler
 from dominotree.methods import METHODS, max_nodes
+from dominotree.models.target import Target
 from tests.decoding.test_lossless import SETTINGS, prompt_of
-from tests.tiny import tiny_parts, tiny_target
+from tests.tiny import tiny_hybrid, tiny_parts, tiny_target
 
 CPU = torch.device("cpu")
 DYNAMIC = {"_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "repeat_interleave"}
@@ -55,10 +56,10 @@ class Waits(TorchDispatchMode):
         self.counting = True
 
 
-def waits_of(arm: str, sampler: str, tokens: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+def waits_of(arm: str, target: Target, sampler: str, tokens: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """How often generating so many tokens waits, and its rounds. A builder on a CPU may read, and is left out."""
     with monkeypatch.context() as patched:
-        target, kind = tiny_target(0), SAMPLERS[sampler]
+        kind = SAMPLERS[sampler]
         request = Request(prompt_of(0), make_sampler(kind[0], 1, "prompt", kind[1], CPU), Limits(tokens))
         if arm == "ar":
             with Waits(patched) as waits:
@@ -83,7 +84,16 @@ def apart(waits: Waits, build: Build) -> Build:
 @pytest.mark.parametrize("arm", ["ar", "dflash", "dominotree"])
 def test_a_round_waits_once(arm: str, sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever prefill waits for, more rounds cost one wait each."""
-    (few, few_rounds), (many, many_rounds) = (waits_of(arm, sampler, tokens, monkeypatch) for tokens in (4, 40))
+    check_one_wait_a_round(arm, tiny_target(0), sampler, monkeypatch)
+
+
+@pytest.mark.parametrize("arm", ["ar", "domino", "dominotree"])
+def test_a_round_of_a_hybrid_waits_once(arm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_one_wait_a_round(arm, tiny_hybrid(0), "greedy", monkeypatch)
+
+
+def check_one_wait_a_round(arm: str, target: Target, sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (few, few_rounds), (many, many_rounds) = (waits_of(arm, target, sampler, tokens, monkeypatch) for tokens in (4, 40))
     assert many_rounds > few_rounds
     assert many - few == many_rounds - few_rounds
 

@@ -17,9 +17,10 @@ def recur_trees(
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See `dominotree.kernels.recurrence.recur_trees`."""
-    group = values.shape[2] // keys.shape[2]
+    heads = values.shape[2]
+    served = torch.arange(heads, device=values.device) // (heads // keys.shape[2])
     q, k, v = (part.to(states.dtype).transpose(1, 2) for part in (queries, keys, values))
-    q, k = (part.repeat_interleave(group, dim=1) for part in (q, k))  # [R, h, n, dk]
+    q, k = q[:, served], k[:, served]  # [R, h, n, dk]
     shrink = (k.square().sum(-1, keepdim=True) + epsilon).rsqrt()
     k = k * shrink
     q = q * (q.square().sum(-1, keepdim=True) + epsilon).rsqrt() * q.shape[-1] ** -0.5
