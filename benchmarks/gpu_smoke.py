@@ -4,9 +4,9 @@
 
 With random weights, at the sizes of Qwen3-4B and its released drafters, it checks the fused kernels and the frontier builder
 against the references, CUDA graphs against what they were recorded from, every arm of the study paper-qwen3-4b against AR in fp32
-on a small model, some also with other requests in flight, and times the stages of a round of every arm. A check that fails is
-reported and the others go on; the exit status is 1 if any failed. On a CPU, `--sizes tiny` goes through the same in a minute,
-without what only a GPU has.
+on a small model, some also with other requests in flight, the kernels of recurrent layers at the sizes of Qwen3.6-27B, some arms
+on a small hybrid, and times the stages of a round of every arm. A check that fails is reported and the others go on; the exit
+status is 1 if any failed. On a CPU, `--sizes tiny` goes through the same in a minute, without what only a GPU has.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from torch import Tensor
+from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks.builders import nodes, random_drafter, random_drafts, waits_of
 from dominotree.arms import Arm
@@ -39,7 +40,7 @@ from dominotree.drafting.scorers import ConditionalScorer, GruInputs, InputTable
 from dominotree.drafting.tree import DraftTree
 from dominotree.graphs import Graphed
 from dominotree.hardware import describe_hardware, gpu_clocks
-from dominotree.kernels import compact_cache, plain_torch, tree_mask
+from dominotree.kernels import absorb_paths, ancestry, compact_cache, convolve_trees, plain_torch, recur_trees, tree_mask
 from dominotree.methods import METHODS, Parts, max_nodes
 from dominotree.models.drafter import DRAFTERS, DFlashDrafter, DrafterConfig, DrafterKind
 from dominotree.models.target import Target
@@ -51,6 +52,15 @@ SEED = 0
 WARM_UP_TOKENS = 4
 IN_FLIGHT = ("ar", "dflash", "dominotree@32", "adaptive", "loadaware")
 LIKELY = 8
+HYBRID_ARMS = ("ar", "domino", "dominotree@16", "dominotree@32")
+RECURRENT = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+}
+"""What makes a hybrid of the small model."""
 """Tokens with large embeddings, so that target and drafters mostly choose among these few and rounds accept something."""
 
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
@@ -63,7 +73,10 @@ QWEN3_4B = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is built and timed. shape: of the timed target. builder: of `benchmarks.builders`. contexts, tokens: of the timing."""
+    """What is built and timed. shape: of the timed target. builder: of `benchmarks.builders`. contexts, tokens: of the timing.
+
+    recurrence: heads of a recurrent layer, their width, those of its keys, and rows of a pass.
+    """
 
     shape: dict[str, int]
     drafter_layers: int
@@ -71,14 +84,15 @@ class Sizes:
     gru_hidden_dim: int
     emb_dim: int
     builder: str
+    recurrence: tuple[int, int, int, int]
     context: int
     tokens: int
     exact_tokens: int
 
 
 SIZES = {
-    "paper": Sizes(QWEN3_4B, 5, 16, 1024, 256, "paper", context=512, tokens=24, exact_tokens=32),
-    "tiny": Sizes(SMALL, 1, 6, 24, 8, "demo", context=24, tokens=3, exact_tokens=5),
+    "paper": Sizes(QWEN3_4B, 5, 16, 1024, 256, "paper", (48, 128, 16, 16), context=512, tokens=24, exact_tokens=32),
+    "tiny": Sizes(SMALL, 1, 6, 24, 8, "demo", (4, 8, 2, 16), context=24, tokens=3, exact_tokens=5),
 }
 
 
@@ -119,17 +133,22 @@ def require(holds: bool, fault: str) -> None:
         raise AssertionError(fault)
 
 
-def random_models(shape: dict[str, int], sizes: Sizes, device: torch.device, dtype: torch.dtype) -> Models:
-    """A target and drafters of these shapes, of weights that keep the size of what passes through them."""
-    config = Qwen3Config(
-        **shape, tie_word_embeddings=True, max_position_embeddings=8192, initializer_range=shape["hidden_size"] ** -0.5
-    )
+def random_models(
+    shape: dict[str, int], sizes: Sizes, device: torch.device, dtype: torch.dtype, recurrent: dict[str, Any] | None = None
+) -> Models:
+    """A target and drafters of these shapes, of weights that keep the size of what passes through them.
+
+    recurrent: what makes the target a hybrid, None for a Qwen3.
+    """
+    family = (Qwen3ForCausalLM, Qwen3Config) if recurrent is None else (Qwen3_5ForCausalLM, Qwen3_5TextConfig)
+    common = {"tie_word_embeddings": True, "max_position_embeddings": 8192, "initializer_range": shape["hidden_size"] ** -0.5}
+    config = family[1](**shape, **common, **(recurrent or {}))
     config.dtype = dtype
     default = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
         with torch.device(device):
-            model = Qwen3ForCausalLM(config)
+            model = family[0](config)
             model.get_input_embeddings().weight[:LIKELY] *= 5
             target = Target(model)
             drafters = {kind: random_drafter_of(kind, shape, sizes) for kind in DRAFTERS}
@@ -291,6 +310,49 @@ def check_exactness(sizes: Sizes, device: torch.device) -> dict[str, Any]:
     return {"tokens": sizes.exact_tokens, "tau": taus}
 
 
+def check_hybrid(sizes: Sizes, device: torch.device) -> dict[str, Any]:
+    """The kernels of recurrent layers give what the references give, and in fp32 trees on a small hybrid AR's tokens."""
+    faults = recurrence_faults(*sizes.recurrence, device)
+    models = random_models(SMALL, replace(SIZES["tiny"], block_size=8), device, torch.float32, RECURRENT)
+    prompt, cost = prompt_of(24, SMALL["vocab_size"]), costs(models, 24)
+    arms = {arm.label: arm for arm in study_arms(SMALL["vocab_size"]) if arm.label in HYBRID_ARMS}
+    tokens = {label: decoder(arm, models, cost, 0.0, prompt)(sizes.exact_tokens).tokens for label, arm in arms.items()}
+    faults += [f"{label} does not give AR's tokens" for label in HYBRID_ARMS if tokens[label] != tokens["ar"]]
+    require(not faults, "; ".join(faults))
+    return {"recurrence": list(sizes.recurrence), "arms": list(HYBRID_ARMS), "tokens": sizes.exact_tokens}
+
+
+def recurrence_faults(heads: int, width: int, key_heads: int, rows: int, device: torch.device) -> list[str]:
+    """What differs between kernels and references on a binary tree of two requests in fp32."""
+    random = torch.Generator(device).manual_seed(SEED)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=random, device=device)
+
+    family = ancestry(((torch.arange(rows, device=device) - 1) // 2).expand(2, -1), 4)
+    channels = (2 * key_heads + heads) * width
+    inputs, window, weight = normal(2, rows, channels), normal(2, 3, channels), normal(channels, 4)
+    gates, betas, states = -normal(2, rows, heads).abs(), normal(2, rows, heads).sigmoid(), normal(2, heads, width, width)
+    path, counts = torch.tensor([[0, 1, 3], [0, 2, 0]], device=device), torch.tensor([3, 2], device=device)
+
+    def run() -> tuple[Tensor, ...]:
+        convolved = convolve_trees(inputs, window, weight, family.sources).unflatten(-1, (-1, width))
+        queries, keys, values = convolved.split((key_heads, key_heads, heads), dim=2)
+        outputs, updates, decays = recur_trees(queries, keys, values, gates, betas, states, family.above)
+        after = states[None].clone()
+        absorb_paths(after, keys[None], updates[None], decays[None], path, counts)
+        return convolved, outputs, after
+
+    fused = run()
+    with plain_torch():
+        compared = zip(("convolutions", "outputs", "states"), fused, run(), strict=True)
+    return [
+        f"{what} differ by {float((ours - theirs).abs().max()):.1e}"
+        for what, ours, theirs in compared
+        if not torch.allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+    ]
+
+
 def check_stages(sizes: Sizes, device: torch.device) -> dict[str, Any]:
     """Milliseconds of each stage of a round, by arm, at the paper's sizes. Random drafters: rounds are real, tau says nothing.
 
@@ -350,6 +412,7 @@ CHECKS: dict[str, Callable[[Sizes, torch.device], dict[str, Any]]] = {
     "graph": check_graph,
     "exactness": check_exactness,
     "requests_in_flight": check_requests_in_flight,
+    "hybrid": check_hybrid,
     "stages": check_stages,
 }
 

@@ -35,6 +35,7 @@ def test_all_checks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "graph": "skipped",
         "exactness": "passed",
         "requests_in_flight": "passed",
+        "hybrid": "passed",
         "stages": "passed",
     }
     arms = {arm.label for arm in gpu_smoke.study_arms(gpu_smoke.SMALL["vocab_size"])}
