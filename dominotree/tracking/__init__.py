@@ -111,9 +111,9 @@ class TrackedRun:
             import wandb
 
             patience = {name: seconds for name, seconds in PATIENCE.items() if f"WANDB_{name.upper()}" not in os.environ}
-            return wandb.init(
-                settings=wandb.Settings(**QUIET, **patience), mode=mode, dir=folder, reinit="create_new", **settings
-            )
+            # W&B's own process writes the files, and stays in the working directory that it was started in.
+            place = Path(folder).resolve()
+            return wandb.init(settings=wandb.Settings(**QUIET, **patience), mode=mode, dir=place, reinit="create_new", **settings)
 
         def start_somewhere() -> Any:
             _check_writable(folder)
