@@ -13,11 +13,13 @@ from tests.decoding.test_lossless import SPECULATIVE, plainly, sampler_of, specu
 from tests.tiny import tiny_hybrid
 
 
+CASES = [*((name, "qwen3_5", 3) for name in SPECULATIVE), ("dominotree", "qwen3_next", 6), ("dominotree", "qwen3_next_moe", 3)]
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_next_moe"])
-@pytest.mark.parametrize("name", SPECULATIVE)
-def test_tokens_are_those_of_ar(name, family, temperature):
-    for seed in range(4):
+@pytest.mark.parametrize(("name", "family", "seeds"), CASES)
+def test_tokens_are_those_of_ar(name, family, seeds, temperature):
+    for seed in range(seeds):
         target, limits = tiny_hybrid(seed, family), Limits(24, frozenset({3}))
         ar = plainly(seed, target, sampler_of(seed, temperature), limits)
         got = speculate(name, seed, target, sampler_of(seed, temperature), limits)
