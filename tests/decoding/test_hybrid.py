@@ -12,7 +12,6 @@ from tests.decoding.test_lockstep import LONGEST, ask, request, speculation_of
 from tests.decoding.test_lossless import SPECULATIVE, plainly, sampler_of, speculate
 from tests.tiny import tiny_hybrid
 
-
 CASES = [*((name, "qwen3_5", 3) for name in SPECULATIVE), ("dominotree", "qwen3_next", 6), ("dominotree", "qwen3_next_moe", 3)]
 
 
