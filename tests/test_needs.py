@@ -75,7 +75,8 @@ def test_memory_of_a_run() -> None:
     without = gpu_bytes(replace(run, engine=replace(run.engine, gru_input_table=False)))
     assert without is not None and without["GRU input table"] == 0
     assert gpu_bytes(compose_run([])) is None
-    (alone, loaded) = (gpu_bytes(compose_run(["study=paper-qwen3.6-27b", f"grid={grid}", "dataset=gsm8k"])) for grid in ("main", "load_32"))
+    hybrid = ["study=paper-qwen3.6-27b", "dataset=gsm8k"]
+    alone, loaded = (gpu_bytes(compose_run([*hybrid, f"grid={grid}"])) for grid in ("main", "load_32"))
     assert alone is not None and 60e9 < sum(alone.values()) < 70e9
     assert loaded is not None and loaded["recurrent states"] > 20 * alone["recurrent states"]
 

@@ -16,7 +16,9 @@ from dominotree.models.target import check_pair, load_target, load_tokenizer
 from dominotree.prompts import load_dataset
 from dominotree.prompts.rendering import render
 from dominotree.prompts.templates import TEMPLATES
+from dominotree.records import read_records
 from dominotree.rehearsal import PROMPTS, WORDS, make_all
+from dominotree.run import measure_run
 
 CPU = torch.device("cpu")
 
@@ -61,6 +63,19 @@ def test_the_hybrid_is_read_as_the_released_one_is(made: Path) -> None:
     assert {run.model.drafters["dflash"] for run in load_study("rehearsal-hybrid").runs} == {None}
     check_pair(target.config, load_drafter(made / "hybrid" / "domino", "domino", torch.float32, CPU).config, "domino")
     assert target.model.generation_config.eos_token_id == load_tokenizer(str(made / "hybrid" / "target")).eos_token_id
+
+
+def test_a_run_of_the_hybrids_study(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two requests at a time, chain and trees of the paper's size, and every arm gives AR's tokens."""
+    monkeypatch.setenv("DOMINOTREE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "rehearsal").symlink_to(made)
+    few = ["grids.load_2.datasets=[gsm8k]", "max_new_tokens=12", f"results={tmp_path / 'results'}"]
+    (run,) = [run for run in load_study("rehearsal-hybrid", "few", few).runs if run.grid == "load_2"]
+    measure_run(run)
+    records = read_records(sorted(run.folder.glob("records/load_2/gsm8k/t0/*.parquet")))
+    assert set(records.arm) == {"ar", "domino", "dominotree@15", "loadaware"} and set(records.concurrency) == {2}
+    assert len(records) == 8 and set(records.divergence) == {-1}
 
 
 def test_the_chat_template_knows_thinking_and_has_it_off(made: Path) -> None:

@@ -252,7 +252,7 @@ def why_not(model: Any) -> str | None:
     if (rope := config.rope_parameters["rope_type"]) not in ROPE_TYPES:
         return f"rotary embedding of type {rope}"
     linears = [module for name, module in model.model.named_modules() if "_proj" in name.rpartition(".")[2]]
-    if any(type(linear) is not nn.Linear for linear in linears if not isinstance(linear, nn.Parameter)):
+    if any(type(linear) is not nn.Linear for linear in linears):
         return "quantised weights"
     return None
 

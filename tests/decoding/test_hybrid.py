@@ -1,4 +1,4 @@
-"""Hybrid targets decode losslessly with every method, alone and in lockstep; without tree-aware recurrence they do not."""
+"""Hybrid targets decode losslessly with every method, alone and in lockstep."""
 
 from __future__ import annotations
 
