@@ -7,7 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dominotree.published.anomalies import anomalies
 from dominotree.published.archive import read_manifest, unpack
+from dominotree.published.cells import all_cells
 from dominotree.published.collections import grids
 
 ARCHIVE = Path(__file__).parents[3] / "shared" / "published" / "domino-tree-4677af5-results.tar.xz"
@@ -27,3 +29,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def records(results: Path) -> dict[str, pd.DataFrame]:
     """The records of every grid of the study `published`."""
     return grids(results)
+
+
+@pytest.fixture(scope="session")
+def cells(results: Path, records: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    return all_cells(results, records)
+
+
+@pytest.fixture(scope="session")
+def found(results: Path) -> pd.DataFrame:
+    return anomalies(results)

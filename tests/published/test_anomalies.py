@@ -6,11 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from dominotree.published.anomalies import (
     EOS,
-    anomalies,
     anomaly_table,
     divergent,
     faster_rounds,
@@ -91,11 +89,6 @@ def test_settings_without_files_are_counted(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "gsm8k_T0.5.jsonl").touch()
     assert without_files(tmp_path, MODELS["_8b"], "ar") == (23, 24)
-
-
-@pytest.fixture(scope="module")
-def found(results: Path) -> pd.DataFrame:
-    return anomalies(results)
 
 
 def test_the_counts_of_the_real_data(found: pd.DataFrame) -> None:

@@ -19,7 +19,19 @@ from tests.published.examples import audit_frames
 TABLES = ("audit", "audit_intervals", "published_anomalies")
 
 
-def test_all_of_it_is_reproduced(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_of_it_is_reproduced(
+    results: Path,
+    records: dict[str, pd.DataFrame],
+    cells: pd.DataFrame,
+    found: pd.DataFrame,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is recomputed is recomputed once for all tests; in test_workflow the command does all of it."""
+    monkeypatch.setattr(module, "grids", lambda root: records)
+    monkeypatch.setattr(module, "all_cells", lambda root, records: cells)
+    monkeypatch.setattr(module, "anomalies", lambda root: found)
     with pytest.raises(SystemExit) as stopped:
         main(["--archive", str(results), "--output", str(tmp_path)])
     assert stopped.value.code == 0

@@ -14,7 +14,6 @@ from dominotree.published import cells as module
 from dominotree.published.cells import (
     GROUPS,
     Cell,
-    all_cells,
     deviations_allowed,
     exact,
     interval_ends,
@@ -98,11 +97,6 @@ def test_the_ladder_s_rollup_is_a_mean_over_datasets_of_speedups() -> None:
 
 
 # --- the real numbers ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def cells(results: Path, records: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    return all_cells(results, records)
 
 
 def test_every_cell_is_reproduced(cells: pd.DataFrame) -> None:
