@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-LISTED = 12
+LISTED = 20
 
 
 def hint(word: str, known: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dominotree.errors import UserError
-from dominotree.prompts import FAMILIES, Conversation, load_dataset
+from dominotree.prompts import EMBEDDED_SETS, Conversation, load_dataset
 from dominotree.prompts.rendering import prompt_sha, render
 from dominotree.prompts.templates import TEMPLATES
 
@@ -82,7 +82,7 @@ def test_braces_are_text(tmp_path: Path) -> None:
 
 
 def test_every_set_has_a_family() -> None:
-    assert {template.family for template in TEMPLATES.values()} == set(FAMILIES)
+    assert {template.family for template in TEMPLATES.values()} == set(EMBEDDED_SETS)
 
 
 @pytest.mark.parametrize(

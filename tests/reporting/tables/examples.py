@@ -16,7 +16,11 @@ ARMS = {
     "table2": {"ar": 1.0, "domino": 2.0, "ddtree@8": 2.2, "caddtree": 2.1, "dominotree@8": 2.5},
     "table3": BUILDERS,
     "table4": BUILDERS,
+    "table5": {"ar": 1.0, "eagle3": 1.3, "domino": 2.0, "dominotree@32": 2.5},
+    "table6": {"ar": 1.0, "domino": 2.0, "dominotree@32": 2.5},
     "table7": {"ar": 1.0, "ddtree@8": 1.8, "domino": 2.0, "dominotree@8": 2.5, "loadaware": 2.4},
+    "table8": {"ar": 1.0, "domino": 1.3, "dominotree@16": 1.6},
+    "table9": {"domino": 1.3, "dominotree@16": 1.6, "dominotree@32": 1.7},
     "table10": {"domino": 1.0, "dominotree@4": 1.2, "dominotree@8": 1.5, "dominotree@16": 1.4},
     "table11": WIDTHS,
     "table12": WIDTHS,
@@ -29,8 +33,12 @@ ARMS = {
         "adaptive+measured": 2.3,
         "caddtree": 1.8,
     },
+    "latency": {"ar": 1.0, "domino": 2.0, "dominotree@32": 2.5},
     "calibration": {"dominotree@8": 2.0, "dominotree@8+tail": 2.1, "dominotree@16": 2.2, "dominotree@16+tail": 2.3},
 }
+LONG = {"math": "infbench-sum-8k", "code": "multi-lexsum-8k", "chat": "infbench-sum-16k"}
+"""What stands for sets of long prompts."""
+
 BINS = {
     "nodes_by_bin": [10, 0, 0, 0, 0, 4, 0, 0, 0, 2],
     "forecast_by_bin": [0.5, 0.0, 0.0, 0.0, 0.0, 2.2, 0.0, 0.0, 0.0, 1.9],
@@ -44,6 +52,8 @@ def records(table: str) -> pd.DataFrame:
     frame = study(ARMS[table], temperatures=(0.0, 1.0), size=3)
     if table == "table7":  # the more requests, the less is each one's part of the time
         frame = pd.concat([frame.assign(concurrency=c, share_s=frame.share_s / c) for c in (1, 4)], ignore_index=True)
+    if table in ("table8", "table9"):
+        frame = frame.assign(dataset=frame.dataset.map(LONG), family="summary")
     speed = frame.arm.map(ARMS[table])
     for name, counts in BINS.items():
         frame[name] = [counts] * len(frame)

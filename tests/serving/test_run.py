@@ -1,0 +1,182 @@
+"""Grids on servers: records, journals, and a real server."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dominotree.compose import load_study
+from dominotree.config import DatasetConfig
+from dominotree.errors import UserError
+from dominotree.paths import record_file
+from dominotree.records import read_metadata, read_records
+from dominotree.serving import run as serving_run
+from dominotree.serving.__main__ import main
+from dominotree.serving.load import Answer
+from dominotree.serving.run import journal_path, measure_grid, record
+from tests.serving.fake import Fake, serve
+from tests.serving.runs import served_run
+
+needs_guidellm = pytest.mark.skipif(
+    find_spec("guidellm") is None, reason="guidellm is not installed: pip install -e '.[serving]'"
+)
+VLLM = {"speculative_decoding": {"num_spec_steps": 3, "acceptance_histogram": [1, 1, 1]}}
+
+
+def answer(conversation: str, turn: int = 0, first: float | None = 1.5, kept: dict | None = None) -> Answer:
+    last = None if first is None else 3.0
+    return Answer(conversation, turn, "one two", 20, 8, 1.0, first, last, 3.1, 2.1, kept or {})
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, stop_after: int = 100, **changes) -> list[str]:
+    """Put a load in place that answers by itself, and say for whom it was asked; after `stop_after` it fails."""
+    asked: list[str] = []
+
+    def drive(server, run, prompts, log):
+        for prompt in prompts:
+            if len(asked) == stop_after:
+                raise UserError("the request failed")
+            asked.append(prompt.id)
+            yield [answer(prompt.id, turn, **changes) for turn in range(len(prompt.turns))]
+
+    monkeypatch.setattr(serving_run, "drive", drive)
+    return asked
+
+
+def test_a_record_has_what_the_server_said(tmp_path):
+    run = served_run(tmp_path, concurrency=4, arms=("dominotree@32",))
+    made = record(run, run.arms[0], "chat", answer("chat-1", kept=VLLM))
+    assert (made["num_input"], made["num_output"], made["prefill_s"], made["decode_s"]) == (20, 7, 0.5, 1.5)
+    assert made["tps"] == pytest.approx(7 / 1.5) and made["share_s"] == 2.1 and made["concurrency"] == 4
+    assert (made["rounds"], made["tau"], made["accept_hist"]) == (3, 7 / 3, [0, 1, 1, 1])
+    assert (made["stop_reason"], made["budget"], made["drafter"]) == ("length", 32, "")
+
+
+def test_what_the_server_did_not_say_is_missing(tmp_path):
+    run = served_run(tmp_path)
+    made = record(run, run.arms[0], "chat", answer("chat-1", first=None))
+    missing = ("prefill_s", "decode_s", "tps", "rounds", "tau", "accept_hist", "prompt_sha", "output_ids", "divergence")
+    assert {made[name] for name in missing} == {None}
+    with pytest.raises(UserError, match="did not say how many tokens it gave"):
+        record(run, run.arms[0], "chat", replace(answer("chat-1"), num_output=None))
+
+
+@pytest.mark.parametrize("kept", [{}, VLLM])
+@pytest.mark.parametrize("first", [None, 1.5])
+def test_records_are_written_once_and_never_measured_again(tmp_path, monkeypatch, kept, first):
+    with serve(Fake()) as fake:
+        run = served_run(tmp_path, url=fake.url)
+        asked = answering(monkeypatch, first=first, kept=kept)
+        measure_grid([run])
+        assert len(asked) == 3
+        path = run.records / record_file("chat", 0.0, "ar")
+        rows = read_records([path])
+        assert sorted(rows.conversation.unique()) == sorted(asked) and (rows.share_s == 2.1).all()
+        assert rows.tau.notna().all() == bool(kept) and rows.decode_s.notna().all() == (first is not None)
+        assert read_metadata(path)["hardware"] == {"machine": "a machine for tests"}
+        path.unlink()
+    measure_grid([run])  # the server is gone, and is not needed
+    assert len(asked) == 3 and path.is_file()
+
+
+def test_a_run_that_failed_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    with serve(Fake()) as fake:
+        run = served_run(tmp_path, url=fake.url)
+        first = answering(monkeypatch, stop_after=2)
+        with pytest.raises(UserError, match="the request failed"):
+            measure_grid([run])
+        assert len(first) == 2 and not list(tmp_path.rglob("*.parquet"))
+        second = answering(monkeypatch)
+        measure_grid([run])
+    assert len(second) == 1 and not set(first) & set(second)
+    assert set(read_records([run.records / record_file("chat", 0.0, "ar")]).conversation) == {*first, *second}
+
+
+def test_journals_of_an_earlier_configuration_are_removed(tmp_path, monkeypatch):
+    with serve(Fake()) as fake:
+        run = served_run(tmp_path, url=fake.url)
+        answering(monkeypatch)
+        measure_grid([run])
+        other = replace(run, max_new_tokens=9)
+        measure_grid([other])
+    assert not journal_path(run, run.arms[0]).exists() and journal_path(other, run.arms[0]).exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arms": ("ar", "dominotree@8"), "url": "http://x"}, "server.url is one server, .* has several arms: ar, dominotree@8"),
+        ({"url": "http://x", "machine": None}, "say in server.machine what machine that is"),
+        ({"launch": ["no-such-server"]}, "no program 'no-such-server'"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_starts(tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        measure_grid([served_run(tmp_path, **changes)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"guidellm is not installed, .* pip install -e '\.\[serving\]'"):
+        measure_grid([served_run(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["study=serving"], "name a study and one of its grids"),
+        (["study=serving", "grid=served", "server.kind=x", "variant=v"], "server.kind: .*'sglang', 'vllm' or 'other'"),
+        (["study=serving", "grid=served", "grids.served.arms=[dominotre]", "variant=v"], "did you mean dominotree"),
+        (["study=serving", "grid=served", "grids.served.arms=[dominotree]", "variant=v"], "the budget must be a positive number"),
+        (["study=serving", "grid=served", "server.ready_s=5"], "overrides make another study: name it"),
+    ],
+)
+def test_a_command_that_is_wrong(capsys, arguments, message):
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert pd.Series([line]).str.contains(message).all(), line
+
+
+def test_the_papers_grids_are_on_the_papers_flags():
+    study = load_study("serving")
+    by_grid = {name: [run for run in study.served if run.grid == name] for name in study.grids}
+    assert [runs[0].concurrency for name, runs in by_grid.items() if name.startswith("load")] == [2, 4, 8, 16, 32]
+    assert {run.max_new_tokens for run in by_grid["served"]} == {2048} and {run.max_new_tokens for run in by_grid["load_2"]} == {
+        512
+    }
+    assert by_grid["latency_1"][0].server.stream and not by_grid["served"][0].server.stream
+    methods = by_grid["served"][0].server.methods
+    assert methods["mtp"].flags == (
+        "--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3", "--speculative-eagle-topk", "1",
+        "--speculative-num-draft-tokens", "4",
+    )  # fmt: skip
+    assert methods["dominotree"].plugin and methods["domino"].draft == methods["dominotree"].draft
+    larger = load_study("serving-qwen3.6-27b").served[0]
+    assert [arm.label for arm in larger.arms] == ["ar", "mtp", "dflash", "domino", "dominotree@15"]
+    assert larger.server.methods["dominotree"].environment == {"DOMINOTREE_CANDIDATE_WIDTH": "128"}
+
+
+@needs_guidellm
+@pytest.mark.skipif(
+    find_spec("uvicorn") is None or find_spec("openai") is None, reason="the server of transformers needs '.[serving]'"
+)
+def test_a_real_server(tmp_path, tiny_models):
+    """transformers' own, on a tiny random model: started, loaded, stopped, and its records have all that it tells."""
+    target = str(tiny_models / "target")
+    program = str(Path(sys.executable).with_name("transformers"))
+    launch = [program, "serve", target, "--host", "127.0.0.1", "--port", "{port}", "--device", "cpu"]
+    run = served_run(tmp_path, concurrency=2, launch=launch, model=target, kind="other", ready_s=60.0)
+    run = replace(run, dataset=DatasetConfig("math", None, 3))
+    measure_grid([run])
+    rows = read_records([run.records / record_file("math", 0.0, "ar")])
+    assert len(rows) == 3 and (rows.num_output.between(0, 7)).all() and rows.num_input.gt(5).all()
+    assert rows.share_s.gt(0).all() and (rows.share_s <= rows.prefill_s + rows.decode_s + 1.0).all()
+    assert rows.tau.isna().all()
