@@ -1,7 +1,7 @@
 """What the paper printed (arXiv 2607.08642, v3), to stand beside what was measured.
 
-`printed/<table>.csv` has the columns of our own table's CSV file, as far as the paper gives them, and the model. Of Tables 1, 3, 5, 6, 8
-and 15 and of Appendix A.3 it has what the prose says. `printed/prose.csv` holds the other numbers of the prose.
+`printed/<table>.csv` has the columns of our own table's CSV file, as far as the paper gives them, and the model. Of Tables 1, 3,
+5, 6, 8 and 15 and of Appendix A.3 it has what the prose says. `printed/prose.csv` holds the other numbers of the prose.
 """
 
 from __future__ import annotations
