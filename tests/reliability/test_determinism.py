@@ -19,7 +19,7 @@ from dominotree.tracking.derived import FIGURE_FILES, TABLE_FILES
 from tests.reliability.conftest import Run
 from tests.synthetic import METADATA, study
 
-TIMED = ["decode_s", "tps", "draft_ms", "build_ms", "verify_ms", "commit_ms"]
+TIMED = ["prefill_s", "decode_s", "share_s", "tps", "draft_ms", "build_ms", "verify_ms", "commit_ms"]
 SHOWN = (("table1", "table2"), ("speedup", "stages"))
 ARMS = {"ar": 1.0, "dflash": 1.4, "ddtree@32": 2.3, "caddtree": 2.5, "domino": 2.0, "dominotree@32": 2.7}
 
