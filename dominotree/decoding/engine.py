@@ -118,7 +118,7 @@ class Flight:
     def __init__(
         self, target: Target, speculation: Speculation | None, clients: Sequence[Callable[[], Client]], slots: int, longest: int
     ) -> None:
-        self.target, self.speculation, self.clients = target, speculation, clients
+        self.target, self.speculation, self.clients, self.longest = target, speculation, clients, longest
         capacity = longest + (speculation.max_nodes if speculation else 0) + 1
         self.cache = TargetCache(target, capacity, slots)
         self.drafting = Drafting(speculation.drafter, target, capacity, slots) if speculation else None
@@ -166,6 +166,9 @@ class Flight:
 
     def _admit(self, slot: int, seat: Seat) -> None:
         """Run a request's prompt, which gives its first token."""
+        needed = len(seat.request.prompt) + seat.request.limits.max_new_tokens
+        if needed > self.longest:
+            raise ValueError(f"a request takes {needed} tokens with its answer, and {self.longest} are reserved")
         self.seats[slot : slot + 1] = [seat]
         others = tuple(other for other in self.seats if other is not seat and not other.output.done)
         self._mark(Interval("wait", others))
