@@ -52,7 +52,7 @@ def _recur_trees(
         key_square += tl.sum(k * k, axis=1)
         query_square += tl.sum(q * q, axis=1)
     key_shrink, query_shrink = tl.rsqrt(key_square + epsilon), tl.rsqrt(query_square + epsilon) * scale
-    kept = tl.where(path, tl.exp(decay[:, None] - decay[None, :]), 0.0) * key_shrink[None, :]
+    kept = tl.exp(tl.where(path, decay[:, None] - decay[None, :], float("-inf"))) * key_shrink[None, :]
     system = tl.where(row[:, None] == row[None, :], 0.0, (beta * key_shrink)[:, None] * kept * key_key)
     at = (request * count + row[:, None]) * heads + head
     v = tl.load(
