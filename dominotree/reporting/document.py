@@ -50,16 +50,18 @@ def to_document(title: str, parts: Sequence[Path]) -> str:
         rf"\graphicspath{{{folders}}}",
         r"\begin{document}",
         rf"\section*{{{escape(title)}}}",
-        *(_numbered(part) + part.read_text(encoding="utf-8") for part in parts),
+        *map(_numbered, parts),
         r"\end{document}",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _numbered(part: Path) -> str:
-    """The paper's number for a table that is one of the paper's, `3` of table3 and `A.3` of tableA3."""
+    """A part, and before a table its number in the paper, `3` of table3 and `A.3` of tableA3, or its name if it has none there."""
+    text = part.read_text(encoding="utf-8")
     found = re.fullmatch(r"table([A-Z]?)(\d+)", part.stem)
-    return rf"\renewcommand{{\thetable}}{{{'.'.join(filter(None, found.groups()))}}}" + "\n" if found else ""
+    number = ".".join(filter(None, found.groups())) if found else part.stem
+    return (rf"\renewcommand{{\thetable}}{{{escape(number)}}}" + "\n" if r"\begin{table" in text else "") + text
 
 
 def compile_document(text: str, output: Path) -> None:
