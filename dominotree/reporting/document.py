@@ -57,7 +57,7 @@ def to_document(title: str, parts: Sequence[Path]) -> str:
 
 
 def _numbered(part: Path) -> str:
-    """A part, and before a table its number in the paper, `3` of table3 and `A.3` of tableA3, or its name if it has none there."""
+    """A part, before a table with its number in the paper, `3` of table3 and `A.3` of tableA3, or its name if it has none."""
     text = part.read_text(encoding="utf-8")
     found = re.fullmatch(r"table([A-Z]?)(\d+)", part.stem)
     number = ".".join(filter(None, found.groups())) if found else part.stem

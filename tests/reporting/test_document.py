@@ -36,7 +36,8 @@ def test_all_tables_compile_and_leave_nothing_but_the_document(parts: list[Path]
 
 def test_a_table_has_the_papers_number_or_its_name(parts: list[Path]) -> None:
     text = to_document("x", parts)
-    assert re.findall(r"\\renewcommand{\\thetable}{(.*)}", text) == [
+    numbers = re.findall(r"\\renewcommand{\\thetable}{(.*)}", text)
+    assert numbers == [
         *map(str, range(1, 14)),
         "15",
         "A.3",
