@@ -72,7 +72,7 @@ def best_size(probabilities: np.ndarray, round_ms: np.ndarray) -> int:
 
 
 def shared_rates(probabilities: Sequence[np.ndarray], round_ms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What R requests get a millisecond with the k best of all their nodes, in tokens, k = 0 .. N, [N + 1]; whose each node is, [N].
+    """Tokens a millisecond of R requests with the k best of all their nodes, k = 0 .. N, [N + 1], and whose each node is, [N].
 
     probabilities: of each request's nodes that they are accepted, in the order in which its tree takes them. round_ms [N + 1 or
     more]: what a round with k nodes in all costs.
@@ -111,7 +111,7 @@ class Calibration:
 
 
 def fit_calibration(probabilities: np.ndarray, accepted: np.ndarray) -> Calibration:
-    """The monotone map from path probabilities [trees, N] to the share accepted (0 or 1, [trees, N]), through bins of equally many.
+    """The monotone map from path probabilities [trees, N] to the share accepted (0 or 1, [trees, N]), through equally full bins.
 
     A place without a node has probability NaN.
     """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import tarfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +16,7 @@ from dominotree.reporting.layout import to_markdown
 from dominotree.reporting.tables.__main__ import TABLES
 from dominotree.stats import BOOTSTRAP_SEED, throughput_change
 from tests.reporting.tables import examples
+from tests.synthetic import record
 
 
 def waited(records: pd.DataFrame) -> pd.Series:
@@ -101,3 +105,47 @@ def test_records_that_cannot_tell_are_refused(name, changes, message):
     records = source.records.drop_duplicates(["temperature", "arm"]) if "dataset" in changes else source.records
     with pytest.raises(UserError, match=message):
         TABLES[name](replace(source, records=records.assign(**changes)))
+
+
+ARCHIVE = Path(__file__).parents[4] / "shared" / "published" / "domino-tree-4677af5-results.tar.xz"
+THEIRS = {"ar": "ar", "eagle3": "eagle3", "dflash": "dflash", "domino_chain": "domino", "dominotree": "dominotree@16"}
+TASKS = {"infbench_sum": "infbench-sum", "multi_lexsum": "multi-lexsum"}
+
+
+@pytest.fixture(scope="module")
+def helmet() -> tuple[pd.DataFrame, dict[str, list[float]]]:
+    """The authors' rows of long prompts on their server, as records, and what they printed of them, [tau, speedup] a setting."""
+    if not ARCHIVE.is_file():
+        pytest.skip("needs ../shared/published")
+    rows = []
+    with tarfile.open(ARCHIVE) as archive:
+        printed = json.load(archive.extractfile("results/serving/PUBLISHED.json"))["longctx"]
+        for member in archive.getnames():
+            if member.startswith("results/serving/longcontext/") and member.endswith(".prompts.jsonl"):
+                lines = map(json.loads, archive.extractfile(member))
+                rows += [line | {"arm": THEIRS[member.split("/")[4]], "size": member.split("/")[3]} for line in lines]
+    made = [
+        record(
+            arm=row["arm"],
+            dataset=f"{TASKS[row['task']]}-{row['length_bin'] // 1024}k",
+            family="summary",
+            model=row["size"],
+            conversation=str(row["idx"]),
+            num_output=row["output_tokens"] - 1,
+            share_s=row["decode_time"],
+            tau=row["accept"],
+        )
+        for row in rows
+    ]
+    return pd.DataFrame(made), {name: pair for name, pair in printed.items() if not name.startswith("_")}
+
+
+def test_table8_of_the_authors_rows_is_what_they_printed(helmet):
+    records, printed = helmet
+    data = TABLES["table8"](replace(examples.source("table8"), records=records)).data.set_index(["model", "context", "arm"])
+    assert len(printed) == len(data) == 25
+    for name, (tau, speedup) in printed.items():
+        size, context, theirs = name.split("/")
+        row = data.loc[(size, int(context), THEIRS[theirs])]
+        assert row.speedup == pytest.approx(speedup, abs=0.0051), name
+        assert theirs == "ar" or row.tau_per_prompt == pytest.approx(tau, abs=0.0051), name
