@@ -25,8 +25,11 @@ from dominotree.models.drafter import DFlashDrafter, DominoDrafter, DrafterKind
 MEMORY = 32
 """Earlier rounds that a measured forecast looks back on."""
 
-ANOTHER_TRY = 64
+ANOTHER_TRY = 32
 """Rounds without a draft after which one is drafted all the same, since the text may have become easier."""
+
+TRUST = 4.0
+"""Tokens of the held-out prompts that weigh against what came of drafts: a few unlucky rounds do not end drafting."""
 
 TreeBuild = Callable[[Tensor, Tensor, Tensor], DraftTree]
 """(z [R, D, H], base_logits [R, D, V], root [R]) -> trees."""
@@ -190,14 +193,14 @@ def load_aware_trees(parts: Parts) -> Build:
 
 
 def drafting_pays(parts: Parts) -> Worth:
-    """Whether drafts promise more tokens a second than the target alone, by what came of those before, held-out ones first."""
+    """Whether drafts promise more tokens a second than the target alone, by the held-out prompts and the last drafts."""
     cap, cost, by_rank = parts.settings.cap, parts.cost, np.array(parts.calibration.by_rank)
     assert cost is not None
 
     def worth(contexts: Sequence[int], histories: Histories) -> bool:
         if max(map(_since_a_draft, histories)) >= ANOTHER_TRY:
             return True
-        expected = [np.minimum(1.0, _came_true(rounds, by_rank) * by_rank) for rounds in histories]
+        expected = [np.minimum(1.0, _came_true(histories, by_rank) * by_rank)] * len(histories)
         context = float(np.mean(contexts))
         rates, _ = shared_rates(expected, cost.shared_cost(cap * len(histories), context))
         return bool(rates.max() > len(histories) / cost.next_cost(context))
@@ -209,10 +212,11 @@ def _since_a_draft(rounds: Sequence[Round]) -> int:
     return next((since for since, round_ in enumerate(reversed(rounds)) if round_.nodes), len(rounds))
 
 
-def _came_true(rounds: Sequence[Round], by_rank: np.ndarray) -> float:
-    """How a request's last drafts have done, against the held-out prompts' trees of the same sizes."""
-    drafted = [round_ for round_ in rounds[-MEMORY:] if round_.nodes]
-    return realised(sum(by_rank[: round_.nodes].sum() for round_ in drafted), sum(len(round_.accepted) for round_ in drafted))
+def _came_true(histories: Histories, by_rank: np.ndarray) -> float:
+    """How the last drafts of all requests have done, against the held-out prompts' trees of the same sizes."""
+    drafted = [round_ for rounds in histories for round_ in rounds[-MEMORY:] if round_.nodes]
+    expected = sum(by_rank[: round_.nodes].sum() for round_ in drafted)
+    return realised(expected, sum(len(round_.accepted) for round_ in drafted), TRUST)
 
 
 METHODS: dict[str, Method] = {

@@ -127,6 +127,6 @@ def fit_calibration(probabilities: np.ndarray, accepted: np.ndarray) -> Calibrat
     return Calibration(tuple(points), tuple(points.values()), tuple(by_rank.tolist()))
 
 
-def realised(forecast: float, accepted: float) -> float:
-    """How much of what was forecast came true, in tokens, with one token's worth of trust in the drafter beforehand."""
-    return (1.0 + accepted) / (1.0 + forecast)
+def realised(forecast: float, accepted: float, trust: float = 1.0) -> float:
+    """How much of what was forecast came true, in tokens, with so many tokens' worth of trust in the forecast beforehand."""
+    return (trust + accepted) / (trust + forecast)
