@@ -126,17 +126,17 @@ def test_a_journal_goes_on_with_its_own_commits_alone(
     """`main` moves between a kill and the next start: nothing of before is taken over, and going back loses nothing."""
     config, answer, answered = compose_run(overrides), measuring._answers, []
 
-    def cut_after_one(decoders, conversation, *rest, **more):
+    def cut_after_one(decoders, wave, *rest, **more):
         if answered:
             raise KeyboardInterrupt
-        answered.append(conversation.id)
-        return answer(decoders, conversation, *rest, **more)
+        answered.append(wave[0].id)
+        return answer(decoders, wave, *rest, **more)
 
     monkeypatch.setattr(measuring, "_answers", cut_after_one)
     with pytest.raises(KeyboardInterrupt):
         measure_run(config)
     counted = []
-    monkeypatch.setattr(measuring, "_answers", lambda *args, **more: counted.append(args[1].id) or answer(*args, **more))
+    monkeypatch.setattr(measuring, "_answers", lambda *args, **more: counted.append(args[1][0].id) or answer(*args, **more))
     hub.move_main(MODELS["dflash"], SECOND)
     measure_run(config)
     assert len(counted) == 3 and answered[0] in counted

@@ -52,6 +52,7 @@ METHOD_STYLES = {
     "static": MethodStyle("#CC79A7", "X", (0, (5, 1, 2, 1)), "++++"),
     "dartree": MethodStyle("#000000", "*", (0, (1, 1.5)), "\\\\\\\\"),
     "adaptive": MethodStyle("#7F3F1F", "h", (0, (8, 1, 1, 1)), "oooo"),
+    "loadaware": MethodStyle("#332288", "d", (0, (3, 1, 1, 1)), "****"),
 }
 
 STAGE_STYLES = {
