@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 import torch
@@ -16,9 +18,11 @@ from dominotree.models.target import check_pair, load_target, load_tokenizer
 from dominotree.prompts import load_dataset
 from dominotree.prompts.rendering import render
 from dominotree.prompts.templates import TEMPLATES
+from dominotree.provenance import PACKAGE, REHEARSAL_SOURCES, digest
 from dominotree.records import read_records
 from dominotree.rehearsal import PROMPTS, WORDS, make_all
 from dominotree.run import measure_run
+from tests.pipeline import finish
 
 CPU = torch.device("cpu")
 
@@ -99,3 +103,14 @@ def test_it_is_made_alike_every_time(made: Path, tmp_path: Path) -> None:
     make_all(tmp_path)
     for path in made.rglob("*.safetensors"):
         assert path.read_bytes() == (tmp_path / path.relative_to(made)).read_bytes()
+
+
+def test_what_another_version_has_made_is_made_again(snakemake: Callable[..., Popen], tmp_path: Path) -> None:
+    """The folder outlives clones: a mark that some other code has left there does not count."""
+    folder = tmp_path / "cache" / "rehearsal"
+    folder.mkdir()
+    for mark in ("made", "made-0123456789abcdef"):
+        (folder / mark).touch()
+    assert "rehearsal_models" in finish(snakemake("-n", "rehearsal_models"))
+    (folder / f"made-{digest(tuple(PACKAGE / name for name in REHEARSAL_SOURCES))}").touch()
+    assert "Nothing to be done" in finish(snakemake("-n", "rehearsal_models"))

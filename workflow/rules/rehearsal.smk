@@ -1,9 +1,11 @@
 # The paper's whole study on tiny random models: what would break on a GPU after hours breaks here in minutes.
 # It is a Snakemake of its own, since it works on another study, and since what it plans follows from the models' files.
 
-from dominotree.provenance import REHEARSAL_SOURCES
+from dominotree.provenance import PACKAGE, REHEARSAL_SOURCES, digest
 
 REHEARSAL = cache_dir() / "rehearsal"
+# All clones share the folder, and only one of them knows what it was made by: so its mark says it.
+MADE_BY = digest(tuple(PACKAGE / name for name in REHEARSAL_SOURCES))
 REHEARSED = {
     "rehearsal_serving": "tables --config study=serving-rehearsal",
     "rehearsal": "tables figures numbers paper.pdf --config study=rehearsal",
@@ -21,17 +23,17 @@ localrules:
     rehearsal_part,
     rehearsal_hybrid,
     rehearsal_hybrid_part,
+    rehearsal_serving,
 
 
 rule rehearsal_models:
     output:
-        touch(REHEARSAL / "made"),
+        touch(REHEARSAL / f"made-{MADE_BY}"),
     log:
         "results/logs/rehearsal_models.log",
     conda:
         ENVIRONMENT
     params:
-        **source_digests(REHEARSAL_SOURCES),
         folder=REHEARSAL,
     shell:
         "DOMINOTREE_LOG={log} python -m dominotree.rehearsal {params.folder}"
