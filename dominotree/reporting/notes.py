@@ -89,6 +89,6 @@ def _left_out(records: pd.DataFrame) -> str:
 
 
 def _untimed(records: pd.DataFrame) -> str:
-    """Published records have rows that their authors leave out as cold."""
-    untimed = int((records.tps.isna() & records.num_output.ne(0).fillna(True)).sum())
+    """Published records have rows that their authors leave out as cold; a served one has a `share_s` where it has no `tps`."""
+    untimed = int((records.tps.isna() & records.share_s.isna() & records.num_output.ne(0).fillna(True)).sum())
     return f"{untimed} rows without a time, the cold first ones, are left out of every mean." if untimed else ""

@@ -66,10 +66,15 @@ def test_rows_without_a_time_are_counted() -> None:
     """Of published records: also where their tokens are not known."""
     records = RECORDS.assign(num_output=RECORDS.num_output.astype("Int64").mask(RECORDS.index == 1))
     records = records.assign(tps=records.tps.where(records.index >= 3), num_output=records.num_output.mask(records.index == 2, 0))
+    records["share_s"] = float("nan")
     assert notes(records, FP32)[3:] == (
         "1 rows without output, ended by their first token, are left out of every mean.",
         "2 rows without a time, the cold first ones, are left out of every mean.",
     )
+
+
+def test_a_served_answer_that_was_not_streamed_has_its_time() -> None:
+    assert len(notes(RECORDS.assign(tps=float("nan"), decode_s=float("nan"), prefill_s=float("nan")), FP32)) == 3
 
 
 def test_the_setting_is_what_all_files_share(tmp_path: Path) -> None:
