@@ -19,7 +19,7 @@ from dominotree.files import atomic_write
 from dominotree.published.anomalies import anomalies, anomaly_table
 from dominotree.published.archive import add_archive_option, open_archive
 from dominotree.published.cells import all_cells
-from dominotree.published.collections import grids
+from dominotree.published.grids import grids
 from dominotree.published.report import interval_table, intervals, summary
 from dominotree.reporting.layout import to_markdown
 from dominotree.reporting.tables.__main__ import write_table

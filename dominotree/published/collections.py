@@ -1,6 +1,4 @@
-"""The authors' collections as record files of the study `published`, with their conventions by name.
-
-    python -m dominotree.published.collections --output results/published/records
+"""The authors' collections in the research harness as records of the study `published`, with their conventions by name.
 
 Three harnesses measured the main results of each model: CaDDTree's repository (AR, DFlash, DDTree, CaDDTree), Domino's decoder
 (the chain, eager and as a CUDA graph) and the authors' own (AR, chain, DominoTree). Rows are prompt-turns. A record's `run` names
@@ -9,23 +7,17 @@ the harness whose AR is its denominator, so that comparisons between harnesses a
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dominotree.errors import exit_on_user_error
-from dominotree.paths import record_file
-from dominotree.progress import track
-from dominotree.published.archive import ROOT, URL, add_archive_option, open_archive
-from dominotree.records import PUBLISHED, PUBLISHED_RECORDS, validate, write_records
+from dominotree.records import PUBLISHED, PUBLISHED_RECORDS, validate
 
 FAMILY = {
     "gsm8k": "math",
@@ -61,7 +53,11 @@ class Model:
 
 
 def _model(size: str, raw: str) -> Model:
-    drafters = {"dflash": f"z-lab/Qwen3-{size}-DFlash-b16", "domino": f"Huang2020/Qwen3-{size}-Domino-b16"}
+    drafters = {
+        "dflash": f"z-lab/Qwen3-{size}-DFlash-b16",
+        "domino": f"Huang2020/Qwen3-{size}-Domino-b16",
+        "eagle3": "EAGLE-3",  # whose weights they do not name
+    }
     return Model(f"qwen3-{size.lower()}", size.lower(), raw, drafters)
 
 
@@ -196,17 +192,7 @@ def as_records(rows: pd.DataFrame, arms: Mapping[str, Arm], model: Model, run: s
     frame = pd.DataFrame({name: rows[name] for name in (*PLACE, "tps", "tau")})
     chosen = [arms[name] for name in rows.method]
     frame = frame.assign(
-        study=PUBLISHED,
-        run=[f"{model.name} {run} {row.dataset} t{row.temperature:g}" for row in rows.itertuples()],
-        model=model.name,
-        drafter=[model.drafters[arm.drafter] if arm.drafter else "" for arm in chosen],
-        arm=[arm.label for arm in chosen],
-        method=[arm.method for arm in chosen],
-        budget=pd.array([arm.budget for arm in chosen], dtype="Int64"),
         family=frame.dataset.map(FAMILY),
-        conversation=frame.dataset + frame.conversation.map("-{:02d}".format),
-        turn=frame.turn.astype(int),
-        concurrency=1,
         **{f"{stage[3:]}_ms": _stage(rows, stage) for stage in STAGES},
         **{name: rows.get(name) for name in ("num_output", "decode_s", "accept_hist")},
         rounds=_rounds(rows),
@@ -215,13 +201,28 @@ def as_records(rows: pd.DataFrame, arms: Mapping[str, Arm], model: Model, run: s
         output_ids=[head if len(head) < HEAD else None for head in rows["head"]] if "head" in rows else None,
     )
     stopped = frame.num_output.map({MAX_NEW_TOKENS: "length"}).fillna("eos").where(frame.num_output.notna())
-    missing = dict.fromkeys(("prompt_sha", "seed", "num_input", "tree_nodes", "forecast", "margin", "prefill_s", "share_s"))
-    bins = {name: [[] for _ in range(len(rows))] for name in ("nodes_by_bin", "forecast_by_bin", "accepted_by_bin")}
-    frame = frame.assign(stop_reason=stopped, **missing, **bins)[list(PUBLISHED_COLUMNS)]
-    return validate(frame, f"{model.name} {run}")
+    return completed(frame.assign(stop_reason=stopped), chosen, model, run)
 
 
-PUBLISHED_COLUMNS = tuple(PUBLISHED_RECORDS.columns)
+def completed(frame: pd.DataFrame, arms: Sequence[Arm], model: Model, run: str) -> pd.DataFrame:
+    """`frame`, one row for each of `arms`, with every column of a record: what it lacks is missing."""
+    bins = ("nodes_by_bin", "forecast_by_bin", "accepted_by_bin")
+    frame = frame.assign(
+        study=PUBLISHED,
+        run=[f"{model.name} {run} {row.dataset} t{row.temperature:g}" for row in frame.itertuples()],
+        model=model.name,
+        drafter=[model.drafters[arm.drafter] if arm.drafter else "" for arm in arms],
+        arm=[arm.label for arm in arms],
+        method=[arm.method for arm in arms],
+        budget=pd.array([arm.budget for arm in arms], dtype="Int64"),
+        conversation=frame.dataset + frame.conversation.map("-{:02d}".format),
+        turn=frame.turn.astype(int),
+        concurrency=1,
+        **{name: [[] for _ in range(len(frame))] for name in bins},
+    )
+    columns = list(PUBLISHED_RECORDS.columns)
+    missing = dict.fromkeys(name for name in columns if name not in frame)
+    return validate(frame.assign(**missing)[columns], f"{model.name} {run}")
 
 
 def _stage(rows: pd.DataFrame, stage: str) -> pd.Series | None:
@@ -288,45 +289,3 @@ def sampled_records(root: Path) -> pd.DataFrame:
         rows = read_rows(folder, SAMPLED_DATASETS, TEMPERATURES[1:], name)
         parts.append(as_records(rows, arms, MODELS[""], "draft sampling"))
     return pd.concat(parts, ignore_index=True)
-
-
-def grids(root: Path) -> dict[str, pd.DataFrame]:
-    """The records of every grid of the study, from the authors' `results/`."""
-    return {
-        **{f"main{suffix}": main_records(root, model) for suffix, model in MODELS.items()},
-        "ladder": ladder_records(root, "matched"),
-        "bestladder": ladder_records(root, "best"),
-        "sampled": sampled_records(root),
-    }
-
-
-def metadata(model: str) -> dict[str, Any]:
-    """What a record file says of where its records come from."""
-    return {
-        "config": {"model": {"name": model, "dtype": "bfloat16"}, "tracking": {"mode": "disabled"}},
-        "hardware": {"machine": "the authors' machines, which their records do not name"},
-        "source": f"{URL}, {ROOT}/",
-    }
-
-
-def write_grids(records: Mapping[str, pd.DataFrame], output: Path) -> int:
-    """Write every grid's records, a file for each dataset, temperature and arm; returns how many files."""
-    parts = [(grid, *part) for grid, frame in records.items() for part in frame.groupby(["dataset", "temperature", "arm"])]
-    for grid, place, part in track("records", parts, len(parts)):
-        write_records(part, output / grid / record_file(*place), metadata(part.model.iloc[0]))
-    return len(parts)
-
-
-@exit_on_user_error
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m dominotree.published.collections", description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the record files")
-    add_archive_option(parser)
-    options = parser.parse_args(arguments)
-    records = grids(open_archive(options.archive))
-    files = write_grids(records, options.output)
-    print(f"{sum(map(len, records.values()))} records in {files} files below {options.output}")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,7 @@ import pytest
 from dominotree.published.anomalies import anomalies
 from dominotree.published.archive import read_manifest, unpack
 from dominotree.published.cells import all_cells
-from dominotree.published.collections import grids
+from dominotree.published.grids import grids
 
 ARCHIVE = Path(__file__).parents[3] / "shared" / "published" / "domino-tree-4677af5-results.tar.xz"
 

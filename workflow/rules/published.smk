@@ -15,7 +15,7 @@ rule published_records:
         **source_digests(PUBLISHED_SOURCES),
         folder=FOLDER / "records",
     shell:
-        "DOMINOTREE_LOG={log} python -m dominotree.published.collections --output {params.folder}"
+        "DOMINOTREE_LOG={log} python -m dominotree.published.grids --output {params.folder}"
 
 
 rule audit:
