@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dominotree.decoding.cache import write_behind
-from dominotree.models.drafter import DFlashDrafter
+from dominotree.models.drafter import DFlashDrafter, Sight
 from dominotree.models.target import Target
 
 
@@ -28,6 +28,19 @@ class Draft:
     positions: tuple[int, ...]
 
 
+def visible_keys(sight: Sight, lengths: Tensor, block_size: int, width: int) -> Tensor:
+    """Which of `width` keys each slot of R blocks sees [R, 1, B, width], the contexts being `lengths` [R] long."""
+    keys = torch.arange(width, device=lengths.device)
+    slots = lengths.unsqueeze(1) + torch.arange(block_size, device=lengths.device)
+    behind = slots.unsqueeze(2) - keys
+    seen = (keys < (lengths + block_size).unsqueeze(1)).unsqueeze(1).expand_as(behind)
+    if sight.window is not None:
+        seen = seen & (behind.abs() < sight.window)
+    if sight.causal:
+        seen = seen & (behind >= 0)
+    return seen.unsqueeze(1)
+
+
 class Drafting:
     """The draft contexts of R requests. They hold committed tokens only: a block's own keys are overwritten by the next."""
 
@@ -41,6 +54,7 @@ class Drafting:
         self.lengths = torch.zeros(requests, dtype=torch.int64, device=target.device)  # the same, where the passes run
         self.fresh: tuple[Tensor, Sequence[int]] | None = None  # of the last round
         self.waiting: list[list[Tensor]] = [[] for _ in range(requests)]  # of a prompt, and of rounds without a draft
+        self.masks: dict[Sight, Tensor | None] = {}  # of the block that is drafted
         ids = torch.full((config.block_size,), config.mask_token_id, device=target.device)
         self.block = target.embedding[ids].repeat(requests, 1, 1)  # [R, B, H]; slot 0 becomes the root's embedding
 
@@ -89,16 +103,20 @@ class Drafting:
             self.lengths[request] += count
 
     def _attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Every slot of a block sees its request's context and the whole block."""
+        """Every slot of a block sees its request's context and the whole block, as far as the layer's sight goes."""
         width = max(self.ends) + keys.shape[2]
         for buffer, new in zip(self.buffers[layer], (keys, values), strict=True):
             write_behind(buffer, self.lengths, new)
         all_keys, all_values = (buffer[:, :, :width] for buffer in self.buffers[layer])
-        mask = None
-        if len(self.ends) > 1:
-            seen = torch.arange(width, device=keys.device) < (self.lengths + keys.shape[2]).unsqueeze(1)
-            mask = seen[:, None, None]
+        mask = self._mask(self.drafter.config.sight(layer), keys.shape[2], width)
         return F.scaled_dot_product_attention(queries, all_keys, all_values, attn_mask=mask, enable_gqa=True)
+
+    def _mask(self, sight: Sight, block_size: int, width: int) -> Tensor | None:
+        """The mask of a block's layers with one sight, made once; none where there is nothing to hide."""
+        if sight not in self.masks:
+            whole = sight == Sight() and len(self.ends) == 1
+            self.masks[sight] = None if whole else visible_keys(sight, self.lengths, block_size, width)
+        return self.masks[sight]
 
     def draft(self, roots: Tensor) -> Draft:
         """Draft one block behind each of `roots` [R], which stand at the contexts' ends."""
@@ -111,5 +129,6 @@ class Drafting:
         self.block[:, 0] = F.embedding(roots, self.target.embedding)
         positions = self.lengths.unsqueeze(1) + torch.arange(config.block_size, device=self.target.device)
         first = 0 if config.shift_label else 1
+        self.masks = {}
         z = self.drafter(self.block, positions, self._attend)[:, first:]
         return Draft(z, self.target.logits(z), roots, tuple(self.ends))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from dominotree.errors import UserError
 from dominotree.files import atomic_write
-from dominotree.models.drafter import DRAFTERS, DFlashDrafter, DrafterConfig, DrafterKind
+from dominotree.models.drafter import DRAFTERS, DFlashDrafter, DrafterConfig, DrafterKind, Sight
 
 DOMINO_PROJECTORS = ("domino", "causal_v5")
 HEAD_PREFIXES = ("logit_head.", "domino_head.")
@@ -27,13 +28,13 @@ WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "c
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+
 NEUTRAL = {
     "attention_bias": False,
-    "causal": False,
     "final_logit_softcapping": None,
     "hidden_act": "silu",
     "input_embedding_scale": 1.0,
-    "is_causal": False,
     "mlp_bias": False,
     "model_type": "qwen3",
     "output_multiplier": 1.0,
@@ -45,8 +46,10 @@ NEUTRAL = {
 
 SPECIAL = (
     "block_size",
+    "causal",
     "emb_dim",
     "gru_hidden_dim",
+    "is_causal",
     "mask_token",
     "mask_token_id",
     "num_target_layers",
@@ -55,20 +58,20 @@ SPECIAL = (
     "shift_label",
     "target_layer_ids",
 )
-"""What dflash_config may say; any of it may stand beside dflash_config instead, as it does in older checkpoints."""
+"""What dflash_config may say; any of it may stand beside it, as in older checkpoints, or in domino_config, as in newer ones."""
 
 
 @dataclass(frozen=True)
 class _Raw:
-    """A checkpoint's config.json, as it was read; `path` is named in errors."""
+    """A checkpoint's config.json, as it was read, and its tables dflash_config and domino_config; `path` is named in errors."""
 
     top: dict[str, Any]
-    special: dict[str, Any]
+    special: tuple[dict[str, Any], ...]
     path: Path
 
     def find(self, key: str, *elsewhere: dict[str, Any]) -> Any:
         """The value of `key`, wherever it stands, or None. Raises `UserError` if two places disagree."""
-        found = [table[key] for table in (self.special, self.top, *elsewhere) if table.get(key) is not None]
+        found = [table[key] for table in (*self.special, self.top, *elsewhere) if table.get(key) is not None]
         if any(value != found[0] for value in found):
             raise UserError(f"{self.path}: '{key}' has two values, {found[0]} and {found[1]}")
         return found[0] if found else None
@@ -104,18 +107,45 @@ class _Raw:
             value = self.find(key)
             if value is not None and value != neutral:
                 raise UserError(f"{self.path}: {key}={json.dumps(value)} makes another network, which this drafter is not")
-        for key, value in self.special.items():
+        for key, value in chain(*(table.items() for table in self.special)):
             if key not in (*SPECIAL, *NEUTRAL) and value not in (None, False):
                 raise UserError(f"{self.path}: dflash_config has an unknown key '{key}', which may make another network")
 
-    def refuse_sliding_window(self) -> None:
+    def sights(self) -> tuple[Sight, ...]:
+        """What each layer sees; sliding ones are causal, unless the config says what all are, as in z-lab's own network."""
         layers, kinds = self.whole("num_hidden_layers"), self.find("layer_types")
+        if kinds is None and self.find("use_sliding_window"):
+            raise UserError(f"{self.path}: use_sliding_window without layer_types, which say in which layers")
         if kinds is not None and (not isinstance(kinds, list) or len(kinds) != layers):
             raise UserError(f"{self.path}: layer_types does not name the kinds of {layers} layers")
-        others = sorted(set(map(str, kinds or ())) - {"full_attention"})
-        if others or self.find("use_sliding_window"):
-            kind = others[0] if others else "use_sliding_window"
-            raise UserError(f"{self.path}: {kind} needs a sliding window, and this drafter attends to its whole context")
+        others = sorted(set(map(str, kinds or ())) - {FULL, SLIDING})
+        if others:
+            raise UserError(f"{self.path}: layers of {others[0]}, where only {FULL} and {SLIDING} are read")
+        causal = self.flag("is_causal", "causal")
+        window = self._window() if SLIDING in (kinds or ()) else None
+        each = {
+            FULL: Sight(None, bool(causal)),
+            SLIDING: Sight(window, True if causal is None else causal),
+        }
+        found = tuple(each[kind] for kind in kinds or [FULL] * layers)
+        return found if set(found) != {Sight()} else ()
+
+    def _window(self) -> int:
+        if self.find("use_sliding_window") is False:
+            raise UserError(f"{self.path}: layers of {SLIDING}, and use_sliding_window=false; which of the two holds?")
+        return self.whole("sliding_window")
+
+    def flag(self, *keys: str) -> bool | None:
+        """The value that keys for the same thing have, None if none is there."""
+        values = {key: value for key in keys if (value := self.find(key)) is not None}
+        for key, value in values.items():
+            if value is not True and value is not False:
+                raise UserError(f"{self.path}: {key} should be true or false, not {value}")
+        if len(set(values.values())) > 1:
+            raise UserError(
+                f"{self.path}: {' and '.join(f'{key}={json.dumps(value)}' for key, value in values.items())} disagree"
+            )
+        return next(iter(values.values()), None)
 
     def rope_theta(self) -> float:
         ropes = [self.find(key) or {} for key in ("rope_parameters", "rope_scaling")]
@@ -125,35 +155,37 @@ class _Raw:
                 raise UserError(f"{self.path}: rotary scaling {json.dumps(rope)} makes another network; only the default is read")
         return self.positive("rope_theta", *ropes)
 
-    def shift_label(self) -> bool:
-        value = self.find("shift_label")
-        if value not in (None, False, True):
-            raise UserError(f"{self.path}: shift_label should be true or false, not {value}")
-        return bool(value)
+    def shift_label(self, kind: DrafterKind) -> bool:
+        """Whether slot i predicts the token after its own. A Domino drafter's config must say so: neither convention is safe."""
+        value = self.flag("shift_label")
+        if kind == "domino":
+            return bool(self.get("shift_label"))
+        if value:
+            raise UserError(
+                f"{self.path}: shift_label=true does not belong to a dflash drafter; "
+                "read under the wrong label convention it would draft at tau 1"
+            )
+        return False
 
 
 def parse_config(top: dict[str, Any], path: Path) -> DrafterConfig:
     """A checkpoint's config.json as a `DrafterConfig`; `path` is named in errors.
 
     What names remote code (auto_map) is passed over, never run. Raises `UserError` on a missing key or one with two values, an
-    unknown projector, the other label convention, and on whatever makes another network: sliding windows, scaled rotary
+    unknown projector, a label convention that a kind does not have, and on whatever makes another network: scaled rotary
     embeddings, biases, another activation.
     """
     if not isinstance(top, dict) or not isinstance(top.get("dflash_config"), dict):
         raise UserError(f"{path}: 'dflash_config' is missing; this is not a DFlash or Domino drafter's config")
-    raw = _Raw(top, top["dflash_config"], path)
+    domino = top.get("domino_config", {})
+    if not isinstance(domino, dict):
+        raise UserError(f"{path}: domino_config should be a table of keys, not {json.dumps(domino)}")
+    raw = _Raw(top, (top["dflash_config"], domino), path)
     projector = raw.find("projector_type")
     if projector is not None and projector not in DOMINO_PROJECTORS:
         raise UserError(f"{path}: unknown projector_type '{projector}' (known: {', '.join(DOMINO_PROJECTORS)}, or none)")
     kind: DrafterKind = "dflash" if projector is None else "domino"
     raw.refuse_another_network()
-    raw.refuse_sliding_window()
-    shift_label = raw.shift_label()
-    if shift_label != (kind == "domino"):
-        raise UserError(
-            f"{path}: shift_label={str(shift_label).lower()} does not belong to a {kind} drafter; "
-            "read under the wrong label convention it would draft at tau 1"
-        )
     head = {}
     if kind == "domino":
         head = {
@@ -177,7 +209,8 @@ def parse_config(top: dict[str, Any], path: Path) -> DrafterConfig:
         mask_token_id=raw.whole("mask_token_id", 0),
         target_layer_ids=raw.target_layers(),
         num_target_layers=raw.whole("num_target_layers"),
-        shift_label=shift_label,
+        shift_label=raw.shift_label(kind),
+        sights=raw.sights(),
         **head,
     )
     _check_ranges(config, path)
@@ -195,8 +228,9 @@ def _check_ranges(config: DrafterConfig, path: Path) -> None:
     if config.num_attention_heads % config.num_key_value_heads:
         heads = f"{config.num_attention_heads} attention heads"
         raise UserError(f"{path}: {heads} cannot share num_key_value_heads={config.num_key_value_heads}")
-    if config.pure_draft_prefix_len > config.block_size:
-        raise UserError(f"{path}: pure_draft_prefix_len {config.pure_draft_prefix_len} exceeds block_size {config.block_size}")
+    if config.pure_draft_prefix_len > config.num_proposals:
+        proposals = f"the {config.num_proposals} tokens that a block proposes"
+        raise UserError(f"{path}: pure_draft_prefix_len {config.pure_draft_prefix_len} exceeds {proposals}")
 
 
 def read_config(directory: Path) -> DrafterConfig:
@@ -290,11 +324,14 @@ def released_config(config: DrafterConfig) -> dict[str, Any]:
     if config.kind == "domino":
         special |= {
             "projector_type": "domino",
-            "shift_label": True,
+            "shift_label": config.shift_label,
             "pure_draft_prefix_len": config.pure_draft_prefix_len,
             "gru_hidden_dim": config.gru_hidden_dim,
             "emb_dim": config.emb_dim,
         }
+    sights = [config.sight(layer) for layer in range(config.num_hidden_layers)]
+    windows = {sight.window for sight in sights if sight.window is not None}
+    usual = all(sight.causal == (sight.window is not None) for sight in sights)
     return {
         "architectures": ["DominoDraftModel" if config.kind == "domino" else "DFlashDraftModel"],
         "model_type": "qwen3",
@@ -306,7 +343,8 @@ def released_config(config: DrafterConfig) -> dict[str, Any]:
         "hidden_act": "silu",
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
-        "layer_types": ["full_attention"] * config.num_hidden_layers,
+        **({} if usual else {"is_causal": sights[0].causal}),
+        "layer_types": [FULL if sight.window is None else SLIDING for sight in sights],
         "max_position_embeddings": config.max_position_embeddings,
         "num_attention_heads": config.num_attention_heads,
         "num_hidden_layers": config.num_hidden_layers,
@@ -314,9 +352,9 @@ def released_config(config: DrafterConfig) -> dict[str, Any]:
         "num_target_layers": config.num_target_layers,
         "rms_norm_eps": config.rms_norm_eps,
         "rope_theta": config.rope_theta,
-        "sliding_window": None,
+        "sliding_window": next(iter(windows), None),
         "tie_word_embeddings": False,
-        "use_sliding_window": False,
+        "use_sliding_window": bool(windows),
         "vocab_size": config.vocab_size,
     }
 

@@ -26,8 +26,22 @@ k and v are the block's own; adding the context's is the callable's part."""
 
 
 @dataclass(frozen=True)
+class Sight:
+    """What a slot sees in a layer.
+
+    window: keys less than so many positions away, of the block too; None: all. causal: of the block only the slots up to its own.
+    """
+
+    window: int | None = None
+    causal: bool = False
+
+
+@dataclass(frozen=True)
 class DrafterConfig:
-    """What a checkpoint's config.json says, checked and named once (see `checkpoint.read_config`)."""
+    """What a checkpoint's config.json says, checked and named once (see `checkpoint.read_config`).
+
+    sights: one a layer; empty where every layer sees its whole context and block.
+    """
 
     kind: DrafterKind
     hidden_size: int
@@ -48,11 +62,15 @@ class DrafterConfig:
     pure_draft_prefix_len: int = 0
     gru_hidden_dim: int = 0
     emb_dim: int = 0
+    sights: tuple[Sight, ...] = ()
 
     @property
     def num_proposals(self) -> int:
         """Draft depths a block proposes: slot i predicts the token after it if labels are shifted, else slot 0 is dropped."""
         return self.block_size if self.shift_label else self.block_size - 1
+
+    def sight(self, layer: int) -> Sight:
+        return self.sights[layer] if self.sights else Sight()
 
 
 def rotary(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,8 @@ from dominotree.decoding.requests import Limits, Request
 from dominotree.decoding.sampling import make_sampler
 from dominotree.drafting.budget import Calibration, CostModel
 from dominotree.methods import METHODS, speculation
-from tests.tiny import VOCAB, tiny_parts, tiny_target
+from dominotree.models.drafter import Sight
+from tests.tiny import VOCAB, tiny_drafter, tiny_parts, tiny_target
 
 SETTINGS = MethodSettings(budget=9, cap=12, children=4, candidate_width=10)
 COST = CostModel(5.0, (1, 16), (0,), ((10.0, 12.0),), (90.0,))  # not to draft costs more than all drafts
@@ -80,6 +81,29 @@ def test_no_variant_changes_a_token(name, temperature):
         first, second = (generate(target, speculation(method, parts), request) for request in requests)
         assert first.tokens == ar.tokens
         assert first.rounds == second.rounds, "a run repeats, a drawn draft included"
+
+
+OTHER_DRAFTERS = {
+    "domino": {"shift_label": False},
+    "dominotree": {"shift_label": False},
+    "dflash": {"sights": (Sight(5, True), Sight())},
+    "ddtree": {"sights": (Sight(5), Sight(5))},
+}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", OTHER_DRAFTERS)
+def test_no_layout_of_a_drafter_changes_a_token(name, temperature):
+    depths = []
+    for seed in range(6):
+        target, limits = tiny_target(seed), Limits(30, frozenset({3}))
+        drafter = tiny_drafter(METHODS[name].drafter, seed, **OTHER_DRAFTERS[name])
+        parts = replace(tiny_parts(name, target, SETTINGS, seed, COST), drafter=drafter)
+        ar = plainly(seed, target, sampler_of(seed, temperature), limits)
+        got = generate(target, speculation(name, parts), Request(prompt_of(seed), sampler_of(seed, temperature), limits))
+        assert got.tokens == ar.tokens
+        depths += [len(round_.accepted) for round_ in got.rounds]
+    assert max(depths) <= drafter.config.num_proposals == 5
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 8])

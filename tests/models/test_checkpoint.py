@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from dominotree.errors import UserError
 from dominotree.models.checkpoint import load_drafter, read_config, save_drafter
+from dominotree.models.drafter import Sight
 from dominotree.models.target import check_pair
 from dominotree.paths import ASSETS
 from tests.tiny import tiny_config, tiny_drafter, tiny_target
@@ -76,6 +77,28 @@ def test_what_is_saved_is_read(tmp_path, kind):
     assert read.config == original.config
     for key, tensor in original.state_dict().items():
         assert torch.equal(read.state_dict()[key], tensor)
+
+
+@pytest.mark.parametrize(
+    "sights",
+    [
+        (Sight(4, True), Sight()),
+        (Sight(4, False), Sight(4, False)),
+        (Sight(4, False), Sight()),
+        (Sight(None, True), Sight(4, True)),
+        (Sight(None, True),) * 2,
+    ],
+)
+def test_what_layers_see_is_saved_and_read(tmp_path, sights):
+    save_drafter(tiny_drafter("dflash", sights=sights), tmp_path)
+    assert load_drafter(tmp_path, "dflash", torch.float32, CPU).config.sights == sights
+
+
+@pytest.mark.parametrize("shift_label", [False, True])
+def test_a_domino_drafter_may_drop_slot_0(tmp_path, shift_label):
+    save_drafter(tiny_drafter("domino", shift_label=shift_label), tmp_path)
+    config = load_drafter(tmp_path, "domino", torch.float32, CPU).config
+    assert (config.shift_label, config.num_proposals) == (shift_label, 6 if shift_label else 5)
 
 
 @pytest.mark.parametrize("prefix", ["logit_head.", "domino_head."])
@@ -155,8 +178,9 @@ def test_other_kind(tmp_path):
     refused(save(tmp_path, "dflash"), "domino", "dflash drafter", "domino drafter is needed")
 
 
-@pytest.mark.parametrize(("kind", "value"), [("domino", False), ("dflash", True)])
+@pytest.mark.parametrize(("kind", "value"), [("domino", None), ("dflash", True)])
 def test_wrong_label_convention(tmp_path, kind, value):
+    """A Domino drafter has either, and says which."""
     folder = save(tmp_path, kind)
     edit_config(folder, special_shift_label=value)
     refused(folder, kind, "shift_label")
@@ -166,8 +190,11 @@ def test_wrong_label_convention(tmp_path, kind, value):
     ("changes", "word"),
     [
         ({"special_projector_type": "eagle"}, "projector_type"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding"),
-        ({"use_sliding_window": True}, "sliding"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
+        ({"layer_types": ["full_attention", "sliding_attention"], "use_sliding_window": None}, "sliding_window"),
+        ({"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4}, "use_sliding_window=false"),
+        ({"layer_types": ["sliding_attention"] * 2, "use_sliding_window": True, "sliding_window": 0}, "sliding_window"),
+        ({"layer_types": None, "use_sliding_window": True, "sliding_window": 4}, "layer_types"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "yarn"),
         ({"hidden_size": None}, "hidden_size"),
         ({"target_layer_ids": [0, 99]}, "target_layer_ids"),
@@ -198,13 +225,17 @@ def test_wrong_label_convention(tmp_path, kind, value):
         ({"mlp_bias": True}, "mlp_bias"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"model_type": "llama"}, "model_type"),
-        ({"is_causal": True}, "is_causal"),
+        ({"is_causal": "no"}, "is_causal"),
+        ({"is_causal": True, "special_causal": False}, "disagree"),
         ({"quantization_config": {"bits": 8}}, "quantization_config"),
         ({"special_final_logit_softcapping": 20.0}, "final_logit_softcapping"),
         ({"special_output_multiplier": 0.2}, "output_multiplier"),
         ({"special_input_embedding_scale": 2.0}, "input_embedding_scale"),
         ({"special_use_bias_gate": True}, "use_bias_gate"),
         ({"special_conv_kernel_size": 2}, "conv_kernel_size"),
+        ({"domino_config": 3}, "domino_config"),
+        ({"domino_config": {"head_type": "lstm"}}, "head_type"),
+        ({"domino_config": {"emb_dim": 7}}, "emb_dim"),
     ],
 )
 def test_config_that_does_not_fit(tmp_path, changes, word):

@@ -18,13 +18,19 @@ from torch import Tensor
 
 from dominotree.decoding.draft import Drafting
 from dominotree.models.checkpoint import load_drafter, parse_config
-from dominotree.models.drafter import DRAFTERS
+from dominotree.models.drafter import DRAFTERS, Sight
 from dominotree.models.target import Target
 from tests.tiny import tiny_target
 
 CPU = torch.device("cpu")
 QWEN3_4B = {"hidden_size": 2560, "intermediate_size": 9728, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
 QWEN3_8B = {"hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
+QWEN3_6_27B = {
+    **{"hidden_size": 5120, "intermediate_size": 17408, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128},
+    **{"mask_token_id": 248070, "target_layer_ids": [1, 16, 31, 46, 61], "num_target_layers": 64, "vocab_size": 248320},
+    **{"max_position_embeddings": 262144, "rope_theta": 10000000},
+}
+SLIDING = {"layer_types": ["sliding_attention"] * 4 + ["full_attention"], "sliding_window": 2048, "use_sliding_window": True}
 TINY = {"hidden_size": 32, "intermediate_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12}
 
 LAYER = {
@@ -93,11 +99,11 @@ def released_config(kind: str, **sizes: Any) -> dict[str, Any]:
     }
 
 
-def tiny_released(kind: str) -> dict[str, Any]:
+def tiny_released(kind: str, **changes: Any) -> dict[str, Any]:
     """The same for `tiny_target`."""
     head = {"gru_hidden_dim": 10, "emb_dim": 6} if kind == "domino" else {}
     own = {"mask_token_id": 39, "target_layer_ids": [1, 2], "num_target_layers": 5, "vocab_size": 40, "block_size": 7}
-    return released_config(kind, **TINY, **own, **head)
+    return released_config(kind, **(TINY | own | head | changes))
 
 
 def released_shapes(config: dict[str, Any]) -> dict[str, list[int]]:
@@ -136,7 +142,7 @@ def write(folder: Path, config: dict[str, Any], rename: Callable[[str], str] = s
 # --- layout --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sizes", [QWEN3_4B, QWEN3_8B], ids=["4B", "8B"])
+@pytest.mark.parametrize("sizes", [QWEN3_4B, QWEN3_8B, QWEN3_6_27B], ids=["4B", "8B", "27B"])
 @pytest.mark.parametrize(("kind", "count"), [("dflash", 58), ("domino", 62)])
 def test_keys_and_shapes_at_the_real_sizes(kind: str, count: int, sizes: dict[str, int]) -> None:
     config = released_config(kind, **sizes)
@@ -161,9 +167,21 @@ def test_the_config_of_the_4b_dflash_drafter() -> None:
     assert (config.kind, config.block_size, config.num_proposals, config.shift_label) == ("dflash", 16, 15, False)
 
 
-def _move(config: dict[str, Any], *keys: str, inwards: bool = False) -> dict[str, Any]:
-    source, drain = (config, config["dflash_config"]) if inwards else (config["dflash_config"], config)
-    drain.update({key: source.pop(key) for key in keys})
+def test_the_configs_of_the_27b_drafters() -> None:
+    """DFlash's has sliding layers, which z-lab's network makes causal where nothing else is said; Domino's drops slot 0."""
+    dflash = parse_config(released_config("dflash", **QWEN3_6_27B, **SLIDING), Path("config.json"))
+    assert dflash.sights == (Sight(2048, True),) * 4 + (Sight(),)
+    domino = parse_config(released_config("domino", **QWEN3_6_27B, shift_label=False), Path("config.json"))
+    assert (domino.sights, domino.num_proposals, domino.pure_draft_prefix_len) == ((), 15, 1)
+    apart = released_config("dflash", **QWEN3_6_27B, **SLIDING) | {"is_causal": False}
+    assert parse_config(apart, Path("config.json")).sights == (Sight(2048),) * 4 + (Sight(),)
+
+
+def _move(config: dict[str, Any], *keys: str, into: str = "") -> dict[str, Any]:
+    """The keys moved into a table; into none: out of dflash_config."""
+    tables = [config, config["dflash_config"]]
+    moved = {key: table.pop(key) for table in tables for key in keys if key in table}
+    (config.setdefault(into, {}) if into else config).update(moved)
     return config
 
 
@@ -176,11 +194,14 @@ SPELLINGS = {
     "causal_v5": lambda c: c | {"dflash_config": c["dflash_config"] | {"projector_type": "causal_v5"}},
     "emb_dim outside": lambda c: _move(c, "emb_dim"),
     "emb_dim twice": lambda c: c | {"emb_dim": c["dflash_config"]["emb_dim"]},
-    "block_size inside": lambda c: _move(c, "block_size", inwards=True),
-    "num_target_layers inside": lambda c: _move(c, "num_target_layers", inwards=True),
+    "block_size inside": lambda c: _move(c, "block_size", into="dflash_config"),
+    "num_target_layers inside": lambda c: _move(c, "num_target_layers", into="dflash_config"),
     "layers and mask outside": lambda c: _move(c, "mask_token_id", "target_layer_ids"),
     "rope_parameters": _new_rope,
     "DominoDraftModel": lambda c: c | {"architectures": ["DominoDraftModel"], "auto_map": {"AutoModel": "domino.Model"}},
+    "domino_config": lambda c: _move(
+        c, "emb_dim", "gru_hidden_dim", "pure_draft_prefix_len", "shift_label", into="domino_config"
+    ),
     "no layer_types": lambda c: {key: value for key, value in c.items() if key != "layer_types"},
 }
 
@@ -223,6 +244,10 @@ def plain_draft(weights: dict[str, Tensor], config: dict[str, Any], features: Te
             keys = torch.stack([plain_rope(key, place, theta) for place, key in enumerate(keys)])
             for slot, query in enumerate(plain_norm(q[:, ours], w["self_attn.q_norm"])):
                 scores = keys @ plain_rope(query, context + slot, theta) / math.sqrt(d)
+                if config["layer_types"][i] == "sliding_attention":
+                    places = range(context + len(x))
+                    hidden = [not 0 <= context + slot - place < config["sliding_window"] for place in places]
+                    scores = scores.masked_fill(torch.tensor(hidden), -math.inf)
                 attended[slot, ours] = scores.softmax(0) @ v[:, theirs * d : theirs * d + d]
         block = block + attended @ w["self_attn.o_proj"].T
         x = plain_norm(block, w["post_attention_layernorm"])
@@ -255,11 +280,19 @@ def rounds_of(target: Target, features: int) -> list[tuple[Tensor, int]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "prefix"), [("dflash", ""), ("domino", ""), ("domino", "logit_head."), ("domino", "domino_head.")]
+    ("kind", "prefix", "changes"),
+    [
+        ("dflash", "", {}),
+        ("dflash", "", SLIDING | {"sliding_window": 5}),
+        ("domino", "", {}),
+        ("domino", "", {"shift_label": False}),
+        ("domino", "logit_head.", {}),
+        ("domino", "domino_head.", {}),
+    ],
 )
-def test_rounds_with_the_draft_cache(tmp_path: Path, kind: str, prefix: str) -> None:
+def test_rounds_with_the_draft_cache(tmp_path: Path, kind: str, prefix: str, changes: dict[str, Any]) -> None:
     """Each round's z and base logits are the plain ones, although only newly committed features are fed."""
-    config = tiny_released(kind)
+    config = tiny_released(kind, **changes)
     weights = write(tmp_path / kind, config, lambda key: prefix + key if key in HEAD else key)
     drafter, target = load_drafter(tmp_path / kind, kind, torch.float32, CPU), tiny_target()
     embedding, mask = target.embedding.double(), config["dflash_config"]["mask_token_id"]
@@ -272,7 +305,8 @@ def test_rounds_with_the_draft_cache(tmp_path: Path, kind: str, prefix: str) -> 
         draft = drafting.draft(torch.tensor([root]))
         committed = torch.cat((committed, features[0].double()))
         z = plain_draft(weights, config, committed, embedding[[root] + [mask] * (config["block_size"] - 1)])
-        proposals = z if kind == "domino" else z[1:]  # a DFlash slot predicts its own position, and slot 0 is the root
+        # Without shifted labels a slot predicts its own position, and slot 0 is the root.
+        proposals = z if config["dflash_config"].get("shift_label") else z[1:]
         close(draft.z.reshape(-1, 32), proposals)
         close(draft.base_logits.reshape(-1, 40), proposals @ target.lm_head.double().T)
         assert draft.positions == (len(committed),) and draft.root.tolist() == [root]
