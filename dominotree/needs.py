@@ -61,7 +61,7 @@ KNOWN = {
     ),
     "Qwen/Qwen3.6-27B": Known(
         target=26_895_998_464,
-        drafters={"domino": 1_814_230_272},
+        drafters={"dflash": 1_730_213_120, "domino": 1_814_230_272},
         cache_token=16 * 2 * 4 * 256 + 5 * 2 * 8 * 128,
         gru_table=248_320 * 3 * 1024,
         ar_tps=66,

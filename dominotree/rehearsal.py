@@ -2,7 +2,7 @@
 
     python -m dominotree.rehearsal FOLDER
 
-writes a Qwen3 to FOLDER/{target,dflash,domino}, a hybrid of Qwen3.6's form to FOLDER/hybrid/{target,domino}, and
+writes a Qwen3 to FOLDER/{target,dflash,domino}, a hybrid of Qwen3.6's form to FOLDER/hybrid/{target,dflash,domino}, and
 FOLDER/prompts/<dataset>.jsonl. Nothing of it means anything; all of it has the form of the real thing, as far as a pipeline can
 tell: a vocabulary above the widest candidate width, a chat template that knows thinking, the original field names of every
 dataset, a multimodal checkpoint around the hybrid's text part.
@@ -29,7 +29,7 @@ from transformers import (
 from dominotree.errors import exit_on_user_error
 from dominotree.files import atomic_write
 from dominotree.models.checkpoint import save_drafter
-from dominotree.models.drafter import DRAFTERS, DFlashDrafter, DrafterConfig, DrafterKind
+from dominotree.models.drafter import DRAFTERS, DFlashDrafter, DrafterConfig, DrafterKind, Sight
 from dominotree.progress import report
 from dominotree.prompts import LONG_SETS
 from dominotree.prompts.templates import TEMPLATES, Template
@@ -57,6 +57,15 @@ RECURRENT = {
     "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
 }
 VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": SHAPE["hidden_size"]}
+LAYOUTS: dict[str, dict[DrafterKind, dict[str, Any]]] = {
+    "qwen3": {"dflash": {"shift_label": False}, "domino": {"shift_label": True}},
+    "hybrid": {
+        "dflash": {"shift_label": False, "num_hidden_layers": 2, "sights": (Sight(16, causal=True), Sight())},
+        "domino": {"shift_label": False},
+    },
+}
+"""What differs between the released drafters of Qwen3 and of Qwen3.6."""
+
 PROMPTS = 3
 LONG = {"8k": 200, "16k": 400, "32k": 800}
 """Words of a long prompt, by what it stands for."""
@@ -86,15 +95,14 @@ def make_hybrid() -> Qwen3_5ForConditionalGeneration:
     return Qwen3_5ForConditionalGeneration(Qwen3_5Config(text_config=text, vision_config=VISION, tie_word_embeddings=False))
 
 
-def make_drafter(kind: DrafterKind) -> DFlashDrafter:
-    """A random drafter for the target, in the released layout."""
+def make_drafter(kind: DrafterKind, layout: dict[str, Any]) -> DFlashDrafter:
+    """A random drafter for the target, in a released layout."""
     head = {"pure_draft_prefix_len": 1, "gru_hidden_dim": 16, "emb_dim": 8} if kind == "domino" else {}
-    config = DrafterConfig(
-        kind=kind, num_hidden_layers=1, rms_norm_eps=1e-6, rope_theta=1e6, block_size=8,
-        mask_token_id=SPECIAL.index("<mask>"), target_layer_ids=(0, 2), num_target_layers=LAYERS,
-        shift_label=kind == "domino", **SHAPE, **head,
-    )  # fmt: skip
-    drafter = DRAFTERS[kind](config)
+    fields = {
+        "kind": kind, "num_hidden_layers": 1, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "block_size": 8,
+        "mask_token_id": SPECIAL.index("<mask>"), "target_layer_ids": (0, 2), "num_target_layers": LAYERS,
+    }  # fmt: skip
+    drafter = DRAFTERS[kind](DrafterConfig(**(fields | SHAPE | head | layout)))
     for parameter in drafter.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, 0, 0.3)
@@ -115,20 +123,20 @@ def make_long_rows(name: str) -> list[dict[str, Any]]:
     return [{"id": f"{name}-{row}", "family": "summary", "turns": [text]} for row, text in enumerate(texts)]
 
 
-def write_models(folder: Path, target: PreTrainedModel, kinds: tuple[DrafterKind, ...]) -> None:
-    """A target with its tokenizer, and drafters of these kinds."""
+def write_models(folder: Path, target: PreTrainedModel, layouts: dict[DrafterKind, dict[str, Any]]) -> None:
+    """A target with its tokenizer, and drafters of these layouts."""
     target.generation_config.eos_token_id = SPECIAL.index("<|im_end|>")
     target.save_pretrained(folder / "target")
     make_tokenizer().save_pretrained(folder / "target")
-    for kind in kinds:
-        save_drafter(make_drafter(kind), folder / kind)
+    for kind, layout in layouts.items():
+        save_drafter(make_drafter(kind, layout), folder / kind)
 
 
 def make_all(folder: Path) -> None:
     """Write models and prompts."""
     torch.manual_seed(SEED)
-    write_models(folder, make_target(), ("dflash", "domino"))
-    write_models(folder / "hybrid", make_hybrid(), ("domino",))
+    write_models(folder, make_target(), LAYOUTS["qwen3"])
+    write_models(folder / "hybrid", make_hybrid(), LAYOUTS["hybrid"])
     sets = {name: make_rows(name, template) for name, template in TEMPLATES.items()}
     for name, rows in (sets | {name: make_long_rows(name) for name in LONG_SETS}).items():
         with atomic_write(folder / "prompts" / f"{name}.jsonl") as partial:

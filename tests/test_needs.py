@@ -56,10 +56,12 @@ def test_known_sizes_of_the_hybrid_are_those_of_the_networks() -> None:
     attention = {"num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256}
     config = Qwen3_5TextConfig(num_hidden_layers=64, linear_num_key_heads=16, linear_num_value_heads=48, **shared, **attention)
     own = {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "num_target_layers": 64}
-    domino = parse_config(released_config("domino", target_layer_ids=[1, 16, 31, 46, 61], **shared, **own), Path("config.json"))
     with torch.device("meta"):
         assert sum(parameter.numel() for parameter in Qwen3_5ForCausalLM(config).parameters()) == known.target
-        assert sum(parameter.numel() for parameter in DRAFTERS["domino"](domino).parameters()) == known.drafters["domino"]
+        for kind, parameters in known.drafters.items():
+            layers = [1, 16, 31, 46, 61]
+            domino = parse_config(released_config(kind, target_layer_ids=layers, **shared, **own), Path("config.json"))
+            assert sum(parameter.numel() for parameter in DRAFTERS[kind](domino).parameters()) == parameters
     layers = config.layer_types.count("full_attention")
     assert (layers, len(config.layer_types) - layers) == (16, 48), "as the paper has it"
     assert known.cache_token == 2 * layers * 4 * 256 + 2 * domino.num_hidden_layers * 8 * 128
@@ -77,7 +79,7 @@ def test_memory_of_a_run() -> None:
     assert gpu_bytes(compose_run([])) is None
     hybrid = ["study=paper-qwen3.6-27b", "dataset=gsm8k"]
     alone, loaded = (gpu_bytes(compose_run([*hybrid, f"grid={grid}"])) for grid in ("main", "load_32"))
-    assert alone is not None and 60e9 < sum(alone.values()) < 70e9
+    assert alone is not None and 60e9 < sum(alone.values()) < 72e9
     assert loaded is not None and loaded["recurrent states"] > 20 * alone["recurrent states"]
 
 

@@ -49,17 +49,18 @@ def test_the_main_grid(study: Study) -> None:
 
 
 def test_the_hybrids_study() -> None:
-    """Budget 15, k 8, M 128, the GRU's input table; without the drafter that this one is not."""
+    """Budget 15, k 8, M 128, the GRU's input table."""
     study = load_study("paper-qwen3.6-27b")
     for run in study.runs:
         assert (run.model.target, run.model.dtype, run.engine.gru_input_table) == ("Qwen/Qwen3.6-27B", "bfloat16", True)
-        assert run.model.drafters == {"dflash": None, "domino": "Huang2020/qwen3.6-27B-domino"}
+        assert run.model.drafters == {"dflash": "z-lab/Qwen3.6-27B-DFlash", "domino": "Huang2020/qwen3.6-27B-domino"}
         for arm in run.arms:
             if arm.method == "dominotree":
                 assert (arm.settings.candidate_width, arm.settings.children) == (128, 8)
     main = study.grids["main"]
-    assert (main.datasets, main.temperatures, main.arms) == (EIGHT, (0.0, 1.0), ("ar", "domino", "dominotree@15"))
-    assert tables_of(study) == ["table1", "table7", "table10"]
+    assert (main.datasets, main.temperatures) == (EIGHT, (0.0, 1.0))
+    assert main.arms == ("ar", "dflash", "ddtree@15", "caddtree", "domino", "dominotree@15")
+    assert tables_of(study) == ["table1", "table2", "table7", "table10"]
     for table in tables_of(study):
         check_arms(table, study)
 

@@ -64,8 +64,10 @@ def test_the_hybrid_is_read_as_the_released_one_is(made: Path) -> None:
     """Out of a multimodal checkpoint, with the parts that the paper's study asks for."""
     target = load_target(str(made / "hybrid" / "target"), torch.float32, CPU)
     assert isinstance(target.network, HybridTransformer)
-    assert {run.model.drafters["dflash"] for run in load_study("rehearsal-hybrid").runs} == {None}
-    check_pair(target.config, load_drafter(made / "hybrid" / "domino", "domino", torch.float32, CPU).config, "domino")
+    configs = {kind: load_drafter(made / "hybrid" / kind, kind, torch.float32, CPU).config for kind in ("dflash", "domino")}
+    for kind, config in configs.items():
+        check_pair(target.config, config, kind)
+    assert configs["dflash"].sights and not configs["domino"].shift_label, "as the released ones"
     assert target.model.generation_config.eos_token_id == load_tokenizer(str(made / "hybrid" / "target")).eos_token_id
 
 
@@ -78,8 +80,8 @@ def test_a_run_of_the_hybrids_study(made: Path, tmp_path: Path, monkeypatch: pyt
     (run,) = [run for run in load_study("rehearsal-hybrid", "few", few).runs if run.grid == "load_2"]
     measure_run(run)
     records = read_records(sorted(run.folder.glob("records/load_2/gsm8k/t0/*.parquet")))
-    assert set(records.arm) == {"ar", "domino", "dominotree@15", "loadaware"} and set(records.concurrency) == {2}
-    assert len(records) == 8 and set(records.divergence) == {-1}
+    assert set(records.arm) == {"ar", "dflash", "domino", "dominotree@15", "loadaware"} and set(records.concurrency) == {2}
+    assert len(records) == 10 and set(records.divergence) == {-1}
 
 
 def test_the_chat_template_knows_thinking_and_has_it_off(made: Path) -> None:
