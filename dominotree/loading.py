@@ -36,13 +36,12 @@ REREAD = 16
 
 
 @dataclass(frozen=True)
-class Decoder:
-    """An arm ready to decode: its models are loaded. `parts` and `speculation` are None for plain decoding."""
+class Loaded:
+    """An arm with its models. `parts`, without what only running them tells, are None for plain decoding."""
 
     arm: Arm
     target: Target
-    parts: Parts | None = None
-    speculation: Speculation | None = None
+    parts: Parts | None
 
     def bytes_in_flight(self, slots: int, longest: int) -> int:
         """What so many requests of at most `longest` tokens take: keys and values or states, noise, and a pass' logits."""
@@ -55,6 +54,15 @@ class Decoder:
         size, shape = self.target.dtype.itemsize, self.target.recurrent_shape
         recurrent = shape.bytes(size) + 2 * rows * shape.row_bytes(size) if shape else 0  # twice: layer by layer, then together
         return slots * ((longest + rows) * entries * size + 3 * logits + recurrent)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """An arm ready to decode; `speculation` is None for plain decoding."""
+
+    arm: Arm
+    target: Target
+    speculation: Speculation | None
 
     def generate(self, request: Request) -> Generation:
         return generate(self.target, self.speculation, request)
@@ -106,10 +114,14 @@ def check_lengths(prompts: Sequence[Conversation], tokenizer: Any, max_new_token
     return lengths
 
 
-def check_memory(decoders: Sequence[Decoder], slots: int, longest: int) -> None:
-    """Say what so many requests of at most `longest` tokens take beside the models, and raise `UserError` if that isn't free."""
-    device = decoders[0].target.device
-    needed, free = max(decoder.bytes_in_flight(slots, longest) for decoder in decoders), free_memory(device)
+def check_memory(arms: Sequence[Loaded], slots: int, longest: int, profiled: int) -> None:
+    """Say what so many requests of at most `longest` tokens take beside the models, and raise `UserError` if that isn't free.
+
+    profiled: the longest context at which costs are timed for the arms that follow them.
+    """
+    device = arms[0].target.device
+    longest = max(longest, profiled) if any(loaded.arm.settings.cap for loaded in arms) else longest
+    needed, free = max(loaded.bytes_in_flight(slots, longest) for loaded in arms), free_memory(device)
     if slots > 1:
         report(
             f"{slots} requests in flight, up to {longest} tokens each: "
@@ -126,15 +138,17 @@ def exchange(question: str, answer: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
 
-def load_decoders(config: RunConfig, device: torch.device) -> list[Decoder]:
-    """Load the target and the drafters that the arms need, once each."""
+def load_decoders(config: RunConfig, device: torch.device, longest: int) -> list[Decoder]:
+    """Load the target and the drafters that the arms need, once each, for requests of at most `longest` tokens."""
     dtype = getattr(torch, config.model.dtype)
     kinds = {METHODS[arm.method].drafter for arm in config.arms} - {None}
     # Drafters first: what is wrong with one shows before the large target is read.
     drafters = {kind: load_drafter(config.model.drafter_path(kind), kind, dtype, device).freeze() for kind in sorted(kinds)}
     target = load_target(config.model.target, dtype, device, config.model.revision)
     inputs = _gru_inputs(drafters["domino"], target.embedding, config.engine) if "domino" in kinds else None
-    return [_decoder(arm, target, drafters, inputs, config) for arm in config.arms]
+    arms = [_loaded(arm, target, drafters, inputs, config) for arm in config.arms]
+    check_memory(arms, config.concurrency, longest, max(config.cost_model.contexts))
+    return [_decoder(loaded, config) for loaded in arms]
 
 
 def _gru_inputs(drafter: DFlashDrafter, embedding: Tensor, engine: EngineConfig) -> GruInputs:
@@ -152,21 +166,26 @@ def _gru_inputs(drafter: DFlashDrafter, embedding: Tensor, engine: EngineConfig)
     return InputTable(drafter, embedding)
 
 
-def _decoder(
-    arm: Arm, target: Target, drafters: dict[str, DFlashDrafter], inputs: GruInputs | None, config: RunConfig
-) -> Decoder:
+def _loaded(arm: Arm, target: Target, drafters: dict[str, DFlashDrafter], inputs: GruInputs | None, config: RunConfig) -> Loaded:
     method = METHODS[arm.method]
     if method.drafter is None:
-        return Decoder(arm, target)
+        return Loaded(arm, target, None)
     drafter = drafters[method.drafter]
-    target = target.reading(drafter.config.target_layer_ids)
     graphs = config.engine.cuda_graphs and target.device.type == "cuda"
     parts = Parts(drafter, arm.settings, inputs, config.temperature, cuda_graphs=graphs)
+    return Loaded(arm, target.reading(drafter.config.target_layer_ids), parts)
+
+
+def _decoder(loaded: Loaded, config: RunConfig) -> Decoder:
+    """With what running the models tells: the costs that a budget follows, and how far forecasts can be trusted."""
+    arm, target, parts = loaded.arm, loaded.target, loaded.parts
+    if parts is None:
+        return Decoder(arm, target, None)
     if arm.settings.cap:
         parts = replace(parts, cost=machine_costs(config, arm, target, parts))
     if arm.settings.forecast == "calibrated":
         parts = replace(parts, calibration=_calibration(config, target, parts))
-    return Decoder(arm, target, parts, speculation(arm.method, parts))
+    return Decoder(arm, target, speculation(arm.method, parts))
 
 
 def _models_key(config: RunConfig, target: Target, drafter: DFlashDrafter) -> dict[str, Any]:

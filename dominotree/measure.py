@@ -24,7 +24,6 @@ from dominotree.journal import Journal
 from dominotree.loading import (
     Decoder,
     check_lengths,
-    check_memory,
     check_models,
     decoding_limits,
     exchange,
@@ -74,9 +73,8 @@ def measure(config: RunConfig, journal_path: Path) -> pd.DataFrame:
         left = [(i, prompt) for i, prompt in enumerate(prompts) if prompt.id not in journal.done]
         if left:
             journal.expect(origin)
-            decoders = load_decoders(config, device)
             longest = max(lengths)
-            check_memory(decoders, config.concurrency, longest)
+            decoders = load_decoders(config, device, longest)
             _warm_up(decoders, tokenizer, config)
             progress = Progress(config.label, len(prompts), len(prompts) - len(left))
             for wave in waves(left, config.concurrency):

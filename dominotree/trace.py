@@ -53,10 +53,10 @@ def trace_round(config: RunConfig, prompt: str, number: int) -> DraftedRound:
     torch.set_num_threads(config.engine.num_threads)
     max_context = check_models(config)
     tokenizer = load_tokenizer(config.model.target, config.model.revision)
-    check_lengths([Conversation("prompt", "chat", (prompt,))], tokenizer, config.max_new_tokens, max_context)
+    (longest,) = check_lengths([Conversation("prompt", "chat", (prompt,))], tokenizer, config.max_new_tokens, max_context)
     text, ids = render(tokenizer, [{"role": "user", "content": prompt}])
 
-    (decoder,) = load_decoders(config, device)
+    (decoder,) = load_decoders(config, device, longest)
     trees: list[DraftTree] = []
 
     def watched(draft: Draft, histories: Histories) -> DraftTree:

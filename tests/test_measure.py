@@ -170,6 +170,26 @@ def test_what_is_in_flight_must_fit(tiny_overrides, tmp_path, monkeypatch, capsy
         measure(config, tmp_path / "none.jsonl")
 
 
+@pytest.mark.parametrize("arm", ["domino", "caddtree", "loadaware"])
+def test_a_load_that_no_machine_holds_is_refused_before_any_pass(tiny_overrides, tmp_path, monkeypatch, arm):
+    """Also for arms whose costs are timed under that load first."""
+    config = compose_run([*tiny_overrides, f"arms=[ar,{arm}]", "concurrency=100000000"])
+    monkeypatch.setattr(loading.Target, "forward", lambda *_, **__: pytest.fail("no compute"))
+    with pytest.raises(UserError, match="concurrency=100000000: requests of"):
+        measure(config, tmp_path / "journal.jsonl")
+
+
+def test_contexts_at_which_costs_are_timed_must_fit_too(tiny_overrides, tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "free_memory", lambda device: 2**15)
+    taken = {}
+    for arm in ("domino", "loadaware"):
+        config = compose_run([*tiny_overrides, f"arms=[{arm}]", "concurrency=2", "cost_model.contexts=[0,4000]"])
+        with pytest.raises(UserError) as caught:
+            measure(config, tmp_path / arm)
+        taken[arm] = int(re.search(r"requests of (\d+) tokens", str(caught.value))[1])
+    assert taken["loadaware"] == 4000 > taken["domino"]
+
+
 def test_first_divergence():
     assert first_divergence([1, 2, 3], [1, 2, 3]) == -1
     assert first_divergence([1, 2, 3], [1, 5, 3]) == 1
@@ -224,7 +244,7 @@ def test_costs_are_profiled_anew_for_other_code_and_only_then(tiny_overrides, mo
         with monkeypatch.context() as patch:
             if change:
                 patch.setattr("dominotree.config.source_digests", lambda names: {"decoding": change})
-            loading.load_decoders(compose_run([*tiny_overrides, "arms=[caddtree]"]), torch.device("cpu"))
+            loading.load_decoders(compose_run([*tiny_overrides, "arms=[caddtree]"]), torch.device("cpu"), longest=60)
 
     profiled = []
     profile = loading.profile_costs
