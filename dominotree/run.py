@@ -18,6 +18,7 @@ from dominotree.outputs import side_by_side
 from dominotree.paths import record_file
 from dominotree.prompts import load_dataset
 from dominotree.records import write_records
+from dominotree.stats import goodput
 from dominotree.tracking import check_tracking
 from dominotree.tracking.measured import log_arm, log_comparison, records_artifact, track_arm
 
@@ -82,9 +83,14 @@ def _answers(config: RunConfig, records: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(records: pd.DataFrame) -> pd.DataFrame:
-    """By arm: mean tokens a second, speedup over AR where there is AR, accepted tokens a round, rows that differ from AR."""
+    """By arm: mean tokens a second, speedup over AR where there is AR, accepted tokens a round, rows that differ from AR.
+
+    Of several requests in flight, tokens a second are those that each had, and `goodput` what all had together.
+    """
     arms = records.groupby("arm", sort=False)
     table = pd.DataFrame({"tok/s": arms.tps.mean().round(2)})
+    if (records.concurrency > 1).any():
+        table["goodput"] = goodput(records).round(2)
     if "ar" in table.index:
         table["speedup"] = (table["tok/s"] / table.loc["ar", "tok/s"]).round(3)
     table["tau"] = (arms.num_output.sum() / arms.rounds.sum()).round(3)

@@ -8,8 +8,10 @@ from dominotree import run as entry
 from dominotree.compose import compose_run, load_study
 from dominotree.errors import UserError
 from dominotree.records import read_metadata, read_records
+from dominotree.run import summary
 from dominotree.tracking.offline import read_runs
 from tests import stand_in
+from tests.synthetic import study
 
 
 @pytest.fixture(autouse=True)
@@ -126,3 +128,13 @@ def test_the_journal_of_earlier_sources_goes_when_the_run_is_complete(tmp_path):
     earlier.touch(), other.touch()
     entry.measure_run(config)
     assert sorted(folder.glob("*.jsonl")) == sorted([folder / f"math-t0-{config.digest}.jsonl", other])
+
+
+def test_the_end_says_what_several_requests_had_together() -> None:
+    """Each tokens a second of its own, all together more."""
+    alone = study({"ar": 1.0, "domino": 2.0}, size=2, datasets=["math"])
+    assert list(summary(alone).columns) == ["tok/s", "speedup", "tau", "divergent"]
+    shared = summary(alone.assign(concurrency=2, share_s=alone.share_s / 2))
+    rows = alone[alone.arm == "domino"]
+    assert shared.goodput["domino"] == pytest.approx(2 * (rows.num_output + 1).sum() / rows.share_s.sum(), abs=0.01)
+    assert shared.speedup["domino"] == summary(alone).speedup["domino"]
