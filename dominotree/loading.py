@@ -114,13 +114,9 @@ def check_lengths(prompts: Sequence[Conversation], tokenizer: Any, max_new_token
     return lengths
 
 
-def check_memory(arms: Sequence[Loaded], slots: int, longest: int, profiled: int) -> None:
-    """Say what so many requests of at most `longest` tokens take beside the models, and raise `UserError` if that isn't free.
-
-    profiled: the longest context at which costs are timed for the arms that follow them.
-    """
+def check_memory(arms: Sequence[Loaded], slots: int, longest: int) -> None:
+    """Say what so many requests of at most `longest` tokens take beside the models, and raise `UserError` if that isn't free."""
     device = arms[0].target.device
-    longest = max(longest, profiled) if any(loaded.arm.settings.cap for loaded in arms) else longest
     needed, free = max(loaded.bytes_in_flight(slots, longest) for loaded in arms), free_memory(device)
     if slots > 1:
         report(
@@ -147,8 +143,9 @@ def load_decoders(config: RunConfig, device: torch.device, longest: int) -> list
     target = load_target(config.model.target, dtype, device, config.model.revision)
     inputs = _gru_inputs(drafters["domino"], target.embedding, config.engine) if "domino" in kinds else None
     arms = [_loaded(arm, target, drafters, inputs, config) for arm in config.arms]
-    check_memory(arms, config.concurrency, longest, max(config.cost_model.contexts))
-    return [_decoder(loaded, config) for loaded in arms]
+    timed = _up_to(config.cost_model.contexts, longest)[-1] if any(arm.settings.cap for arm in config.arms) else 0
+    check_memory(arms, config.concurrency, max(longest, timed))
+    return [_decoder(loaded, config, longest) for loaded in arms]
 
 
 def _gru_inputs(drafter: DFlashDrafter, embedding: Tensor, engine: EngineConfig) -> GruInputs:
@@ -176,13 +173,13 @@ def _loaded(arm: Arm, target: Target, drafters: dict[str, DFlashDrafter], inputs
     return Loaded(arm, target.reading(drafter.config.target_layer_ids), parts)
 
 
-def _decoder(loaded: Loaded, config: RunConfig) -> Decoder:
+def _decoder(loaded: Loaded, config: RunConfig, longest: int) -> Decoder:
     """With what running the models tells: the costs that a budget follows, and how far forecasts can be trusted."""
     arm, target, parts = loaded.arm, loaded.target, loaded.parts
     if parts is None:
         return Decoder(arm, target, None)
     if arm.settings.cap:
-        parts = replace(parts, cost=machine_costs(config, arm, target, parts))
+        parts = replace(parts, cost=machine_costs(config, arm, target, parts, longest))
     if arm.settings.forecast == "calibrated":
         parts = replace(parts, calibration=_calibration(config, target, parts))
     return Decoder(arm, target, speculation(arm.method, parts))
@@ -195,14 +192,15 @@ def _models_key(config: RunConfig, target: Target, drafter: DFlashDrafter) -> di
     return {"hardware": describe_hardware(target.device), "models": models, "code": code, "versions": versions()}
 
 
-def machine_costs(config: RunConfig, arm: Arm, target: Target, parts: Parts) -> CostModel:
+def machine_costs(config: RunConfig, arm: Arm, target: Target, parts: Parts, longest: int) -> CostModel:
     """What rounds of the run's requests cost here, profiled once; cached by hardware, models, code, versions and what is timed.
 
-    At tree sizes up to the arm's cap, and the next; an arm that may leave drafting alone counts what its trees take to build.
+    At tree sizes up to the arm's cap, and the next, and contexts up to `longest`, and the next; an arm that may leave drafting
+    alone counts what its trees take to build.
     """
-    cap, drafter, requests = arm.settings.cap, parts.drafter, config.concurrency
+    drafter, requests = parts.drafter, config.concurrency
     plan = ProfilePlan(**asdict(config.cost_model))
-    plan = replace(plan, sizes=(*(size for size in plan.sizes if size < cap), min(size for size in plan.sizes if size >= cap)))
+    plan = replace(plan, sizes=_up_to(plan.sizes, arm.settings.cap), contexts=_up_to(plan.contexts, longest))
     build = _largest(parts) if METHODS[arm.method].make_worth else None
     key = _models_key(config, target, drafter) | {"plan": asdict(plan), "requests": requests}
     key |= {"build": asdict(arm.settings)} if build else {}
@@ -212,6 +210,11 @@ def machine_costs(config: RunConfig, arm: Arm, target: Target, parts: Parts) -> 
         return replace(costs, build_ms=profile_build(target, drafter, build, plan, requests)) if build else costs
 
     return cached(CostModel, cache_dir() / "cost_models", key, profile)
+
+
+def _up_to(values: Sequence[int], limit: int) -> tuple[int, ...]:
+    """The rising `values` below a limit, and the first that is not."""
+    return tuple(value for value, before in zip(values, (0, *values), strict=False) if before < limit)
 
 
 def _largest(parts: Parts) -> Build:

@@ -183,7 +183,7 @@ def test_contexts_at_which_costs_are_timed_must_fit_too(tiny_overrides, tmp_path
     monkeypatch.setattr(loading, "free_memory", lambda device: 2**15)
     taken = {}
     for arm in ("domino", "loadaware"):
-        config = compose_run([*tiny_overrides, f"arms=[{arm}]", "concurrency=2", "cost_model.contexts=[0,4000]"])
+        config = compose_run([*tiny_overrides, f"arms=[{arm}]", "concurrency=2", "cost_model.contexts=[0,4000,9000]"])
         with pytest.raises(UserError) as caught:
             measure(config, tmp_path / arm)
         taken[arm] = int(re.search(r"requests of (\d+) tokens", str(caught.value))[1])
@@ -285,3 +285,11 @@ def test_a_target_without_tokenizer(tiny_overrides, tiny_models, tmp_path):
     for name in ("config.json", "model.safetensors"):
         (bare / name).symlink_to(tiny_models / "target" / name)
     refused(run_of(tiny_overrides, f"model.target={bare}"), tmp_path / "journal.jsonl", "bare", "tokenizer")
+
+
+@pytest.mark.parametrize(
+    ("values", "limit", "kept"),
+    [((0, 256, 512), 170, (0, 256)), ((0, 256, 512), 256, (0, 256)), ((0, 256), 900, (0, 256)), ((1, 4, 16), 5, (1, 4, 16))],
+)
+def test_costs_are_timed_as_far_as_a_run_goes(values, limit, kept):
+    assert loading._up_to(values, limit) == kept
