@@ -3,7 +3,7 @@
     python -m dominotree.serving.guard COMMAND [ARGUMENT ...]
 
 Its standard input is a pipe that nobody writes to: it ends with the process that holds the other end. This process leads the
-group that the command belongs to.
+group that the command belongs to. It ends as the command does, with 128 and its number where that was a signal.
 """
 
 from __future__ import annotations
@@ -19,19 +19,24 @@ PATIENCE_S = 10.0
 
 
 def main() -> None:
+    # The group is asked to end from here, and this process outlives that. Not SIG_IGN, which the command would inherit.
+    signal.signal(signal.SIGTERM, lambda signum, frame: None)
     child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+    ending = threading.Event()
 
-    def end_all() -> None:
-        sys.stdin.buffer.read()
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        os.killpg(0, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(PATIENCE_S)
-        os.killpg(0, signal.SIGKILL)
+    def follow() -> None:
+        code = child.wait()
+        if not ending.is_set():
+            os.killpg(0, signal.SIGTERM)  # what it left behind; the client kills what does not heed
+            os._exit(code if code >= 0 else 128 - code)
 
-    # Signals' handlers belong to the main thread, so it is the other that waits for the command.
-    threading.Thread(target=lambda: os._exit(child.wait()), daemon=True).start()
-    end_all()
+    threading.Thread(target=follow, daemon=True).start()
+    sys.stdin.buffer.read()
+    ending.set()
+    os.killpg(0, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(PATIENCE_S)
+    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

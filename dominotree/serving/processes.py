@@ -52,9 +52,9 @@ def guarded(command: Sequence[str], log: Path, environment: Mapping[str, str]) -
         yield Guarded(process, log)
     finally:
         process.stdin.close()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        # Of a command that ended by itself others may be left, a server's workers for one, and the guard ended with it.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -82,8 +82,8 @@ def test_one_that_runs_already_is_neither_started_nor_stopped(tmp_path):
 def test_a_missing_plugin_is_said_before_anything_starts():
     methods = {"dominotree": {"plugin": "sglang.srt.plugins:dominotree"}}
     with pytest.raises(UserError, match=r"dominotree@32 needs a plugin .* entry point 'dominotree' of 'sglang\.srt\.plugins'"):
-        check_launch(server_config(launch=["python"], methods=methods), TREE)
-    check_launch(server_config(launch=["python"], methods={"dominotree": {"plugin": "pytest11:xdist"}}), TREE)
+        check_launch(server_config(launch=[sys.executable], methods=methods), TREE)
+    check_launch(server_config(launch=[sys.executable], methods={"dominotree": {"plugin": "pytest11:xdist"}}), TREE)
 
 
 def test_a_server_that_dies_later_is_noticed(tmp_path):
@@ -117,6 +117,33 @@ def test_what_was_started_ends_with_the_client_however_that_ends(tmp_path, endin
     client.wait(20)
     while alive(started):
         assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+WORKER = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(60)"
+
+
+@pytest.mark.parametrize("end", ["raise SystemExit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "time.sleep(60)"])
+def test_deaf_workers_end_with_the_server_whether_it_fails_or_is_stopped(tmp_path, end):
+    leader = f"""
+        import os, signal, subprocess, sys, time
+        subprocess.Popen([sys.executable, "-c", {WORKER!r}])
+        time.sleep(1)
+        {end}
+    """
+    with guarded([sys.executable, "-c", textwrap.dedent(leader)], tmp_path / "log", {}) as process:
+        limit = time.monotonic() + 20
+        while not (tmp_path / "log").read_text().strip() or not ("sleep(60)" in end or process.ended()):
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        assert (process.ended() or "").partition(":")[0] == {
+            "raise SystemExit(3)": "ended with status 3",
+            "os.kill(os.getpid(), signal.SIGKILL)": "ended with status 137",
+            "time.sleep(60)": "",
+        }[end]
+    worker = int((tmp_path / "log").read_text())
+    while alive(worker):
+        assert time.monotonic() < limit
         time.sleep(0.05)
 
 
