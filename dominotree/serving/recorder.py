@@ -16,13 +16,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx
 from guidellm.backends.backend import Backend
 from guidellm.backends.openai.http import OpenAIHTTPBackend
 from guidellm.benchmark import BenchmarkArgs, BenchmarkScenario, benchmark_generative_text
 from guidellm.schemas import GenerationRequest, GenerationResponse, RequestInfo
 from guidellm.schemas.backends.backend import BackendArgs
 from guidellm.schemas.backends.openai_http import OpenAIHTTPBackendArgs
-from pydantic import Field
+from pydantic import Field, SecretStr
+
+from dominotree.serving.http import KEY, unkeyed
 
 KIND = "recorded_http"
 META_INFO = "meta_info"
@@ -32,15 +35,26 @@ History = list[tuple[GenerationRequest, GenerationResponse | None]]
 
 @BackendArgs.register(KIND)
 class RecordedArgs(OpenAIHTTPBackendArgs):
-    """notes: the file that the lines go to."""
+    """notes: the file that the lines go to. api_key: from the environment, so that no file has it."""
 
     kind: Literal["recorded_http"] = Field(default=KIND)
     notes: Path
+    api_key: SecretStr | None = Field(default_factory=lambda: SecretStr(os.environ[KEY]) if os.environ.get(KEY) else None)
 
 
 @Backend.register(KIND)
 class RecordedBackend(OpenAIHTTPBackend):
     """GuideLLM's own client, each request of which is noted."""
+
+    async def process_startup(self) -> None:
+        """Read what a server says of an error before a stream is closed over it."""
+
+        async def read_errors(response: httpx.Response) -> None:
+            if response.is_error:
+                await response.aread()
+
+        await super().process_startup()
+        self._async_client.event_hooks = {"response": [read_errors]}
 
     async def resolve(  # type: ignore[override]
         self, request: GenerationRequest, request_info: RequestInfo, history: History | None = None
@@ -56,7 +70,7 @@ class RecordedBackend(OpenAIHTTPBackend):
                 final = response or final
                 yield response, info
         except Exception as error:
-            self._note({"event": "error", **place, "error": " ".join(f"{type(error).__name__}: {error}".split())})
+            self._note({"event": "error", **place, "error": _in_words(error)})
             raise
         times = request_info.timings
         self._note(
@@ -95,6 +109,14 @@ class RecordedBackend(OpenAIHTTPBackend):
             os.write(file, (json.dumps(line) + "\n").encode())
         finally:
             os.close(file)
+
+
+def _in_words(error: Exception) -> str:
+    """A failed request in one line: the server's own words, where it answered."""
+    if isinstance(error, httpx.HTTPStatusError):
+        answer = error.response
+        return f"{answer.status_code} {answer.reason_phrase}: {unkeyed(answer.text)[:300]}"
+    return unkeyed(f"{type(error).__name__}: {error}")
 
 
 def main() -> None:

@@ -18,7 +18,8 @@ MODEL = "fake/model"
 class Fake:
     """words: of every answer. delay: seconds before each. metrics: an object beside `usage`. pages: what other addresses say.
 
-    fault: what goes wrong at a chat request: "500" an error, "truncated" a stream that ends early, "error" one within the stream.
+    fault: what goes wrong at a chat request: "500" an error, "truncated" a stream that ends early, "error" one within the stream,
+    "long" a prompt that does not fit. key: what it asks for, and quotes when it refuses.
     """
 
     words: Sequence[str] = ("one", "two", "three", "four")
@@ -26,6 +27,7 @@ class Fake:
     metrics: dict[str, Any] | None = None
     pages: dict[str, str] = field(default_factory=dict)
     fault: str = ""
+    key: str = ""
     bodies: list[dict[str, Any]] = field(default_factory=list)
     url: str = ""
 
@@ -44,18 +46,32 @@ def _handler(fake: Fake) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(text.encode())
 
+        def admits(self) -> bool:
+            said = self.headers.get("Authorization")
+            if fake.key and said != f"Bearer {fake.key}":
+                self.send(json.dumps({"error": {"message": f"wrong key: {said}"}}), 401)
+                return False
+            return True
+
         def do_GET(self) -> None:
+            if not self.admits():
+                return
             pages = {"/health": "{}", "/v1/models": json.dumps({"data": [{"id": MODEL}]})} | fake.pages
             self.send(pages[self.path]) if self.path in pages else self.send("{}", 404)
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or "{}")
+            if not self.admits():
+                return
             if self.path not in ("/v1/chat/completions",):
                 self.send("{}")
                 return
             fake.bodies.append(body)
             if fake.fault == "500":
                 self.send(json.dumps({"error": {"message": "out of memory"}}), 500)
+                return
+            if fake.fault == "long":
+                self.send(json.dumps({"error": {"message": "maximum context length is 40960 tokens"}}), 400)
                 return
             usage = {"prompt_tokens": 7, "completion_tokens": len(fake.words), "total_tokens": 7 + len(fake.words)}
             extra = {"metrics": fake.metrics} if fake.metrics else {}

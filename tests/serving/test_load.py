@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dominotree.errors import UserError
 from dominotree.prompts import Conversation, load_dataset
 from dominotree.serving import load
+from dominotree.serving.http import KEY
 from dominotree.serving.load import Flights, drive
 from dominotree.serving.server import Running
 from tests.serving.fake import Fake, serve
@@ -22,6 +23,7 @@ from tests.serving.runs import served_run
 needs_guidellm = pytest.mark.skipif(
     find_spec("guidellm") is None, reason="guidellm is not installed: pip install -e '.[serving]'"
 )
+HELLO = [Conversation("hello", "chat", ("Hello?",))]
 METRICS = {"speculative_decoding": {"num_spec_steps": 2, "acceptance_histogram": [1, 1]}}
 
 
@@ -92,6 +94,34 @@ def test_a_stream_that_breaks_off_is_said_at_once_and_what_is_answered_is_kept(t
             next(loop)
 
 
+@needs_guidellm
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [("500", "500 Internal Server Error: .*out of memory"), ("long", "400 Bad Request: .*context length is 40960")],
+)
+def test_what_a_server_says_of_an_error_is_said(tmp_path, fault, said, stream):
+    with serve(Fake(fault=fault)) as fake:
+        loop = drive(Running(fake.url, lambda: None), served_run(tmp_path, stream=stream), HELLO, tmp_path / "log")
+        with pytest.raises(UserError, match=f"hello: the request failed: {said}"):
+            next(loop)
+
+
+@needs_guidellm
+@pytest.mark.parametrize("key", ["sk-right", "sk-wrong"])
+def test_a_key_goes_to_the_server_and_nowhere_else(tmp_path, monkeypatch, key):
+    monkeypatch.setenv(KEY, key)
+    with serve(Fake(key="sk-right")) as fake:
+        loop = drive(Running(fake.url, lambda: None), served_run(tmp_path), HELLO, tmp_path / "log")
+        if key == "sk-right":
+            assert [answer.num_output for answer in next(loop)] == [4]
+        else:
+            with pytest.raises(UserError, match=r"401 Unauthorized: .*wrong key: Bearer \*\*\*"):
+                next(loop)
+        loop.close()
+    assert all("sk-" not in path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+
+
 def recorder(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Put a program in the recorder's place; `note(...)` writes a line where that does."""
     head = """
@@ -103,7 +133,6 @@ def recorder(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 
 
 START = "note(event='start', opening='Hello?', turn=0, at=0.0)\n"
-HELLO = [Conversation("hello", "chat", ("Hello?",))]
 
 
 @pytest.mark.parametrize(

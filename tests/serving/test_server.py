@@ -14,6 +14,7 @@ import pytest
 
 from dominotree.config import ServedArm
 from dominotree.errors import UserError
+from dominotree.serving.http import KEY
 from dominotree.serving.processes import guarded
 from dominotree.serving.server import check_launch, command_line, running
 from tests.serving.fake import MODEL, Fake, serve
@@ -38,6 +39,14 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def gone(pid: int) -> None:
+    """Assert that a process ends: a signal takes its time."""
+    end = time.monotonic() + 20
+    while alive(pid):
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_flags_are_filled_in():
@@ -79,6 +88,19 @@ def test_one_that_runs_already_is_neither_started_nor_stopped(tmp_path):
         assert MODEL in ready.fetch("/v1/models")
 
 
+def test_a_server_that_asks_for_a_key_gets_the_environments(tmp_path, monkeypatch):
+    with serve(Fake(key="sk-right")) as fake:
+        monkeypatch.setenv(KEY, "sk-right")
+        with running(server_config(url=fake.url), AR, tmp_path / "log"):
+            pass
+        monkeypatch.setenv(KEY, "sk-wrong")
+        with (
+            pytest.raises(UserError, match=r"401 Unauthorized: .*wrong key: Bearer \*\*\*"),
+            running(server_config(url=fake.url), AR, tmp_path / "log"),
+        ):
+            pass
+
+
 def test_a_missing_plugin_is_said_before_anything_starts():
     methods = {"dominotree": {"plugin": "sglang.srt.plugins:dominotree"}}
     with pytest.raises(UserError, match=r"dominotree@32 needs a plugin .* entry point 'dominotree' of 'sglang\.srt\.plugins'"):
@@ -102,7 +124,8 @@ def test_what_was_started_ends_with_the_client_however_that_ends(tmp_path, endin
     grandchild = "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
     code = f"""
         import time; from pathlib import Path
-        from dominotree.serving.processes import guarded
+        from dominotree.serving.http import KEY
+from dominotree.serving.processes import guarded
         with guarded([{sys.executable!r}, "-c", {grandchild!r}], Path({str(tmp_path / "log")!r}), {{}}):
             time.sleep(60)
     """
@@ -115,9 +138,7 @@ def test_what_was_started_ends_with_the_client_however_that_ends(tmp_path, endin
     assert alive(started)
     client.send_signal(ending)
     client.wait(20)
-    while alive(started):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    gone(started)
 
 
 WORKER = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(60)"
@@ -142,9 +163,7 @@ def test_deaf_workers_end_with_the_server_whether_it_fails_or_is_stopped(tmp_pat
             "time.sleep(60)": "",
         }[end]
     worker = int((tmp_path / "log").read_text())
-    while alive(worker):
-        assert time.monotonic() < limit
-        time.sleep(0.05)
+    gone(worker)
 
 
 def test_one_that_does_not_heed_is_killed(tmp_path, monkeypatch):
@@ -155,4 +174,4 @@ def test_one_that_does_not_heed_is_killed(tmp_path, monkeypatch):
     with guarded([sys.executable, "-c", deaf], tmp_path / "log", {}):
         while not (tmp_path / "log").read_text().strip():
             time.sleep(0.05)
-    assert not alive(int((tmp_path / "log").read_text()))
+    gone(int((tmp_path / "log").read_text()))
