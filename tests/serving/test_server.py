@@ -124,8 +124,7 @@ def test_what_was_started_ends_with_the_client_however_that_ends(tmp_path, endin
     grandchild = "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
     code = f"""
         import time; from pathlib import Path
-        from dominotree.serving.http import KEY
-from dominotree.serving.processes import guarded
+        from dominotree.serving.processes import guarded
         with guarded([{sys.executable!r}, "-c", {grandchild!r}], Path({str(tmp_path / "log")!r}), {{}}):
             time.sleep(60)
     """
