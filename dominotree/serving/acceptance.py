@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from dominotree.serving.http import Refused
+
+FLUSH_S = 5.0
 
 Fetch = Callable[..., str]
 """(path, body or None) -> what the server says there."""
@@ -41,36 +44,49 @@ class Adapter:
     tau: Callable[[Fetch, Any], float | None]
 
 
+def _acceptance(rounds: int | None, accepted: list[int] | None) -> Acceptance | None:
+    """accepted: j in it counts rounds that accepted j drafts, each of which committed the target's own token too."""
+    if not rounds:
+        return None
+    whole = accepted and sum(accepted) == rounds
+    return Acceptance(rounds, [0, *accepted] if whole else None)
+
+
 def _sglang_answer(kept: Mapping[str, Any]) -> Acceptance | None:
-    rounds = kept.get("meta_info", {}).get("spec_verify_ct")
-    return Acceptance(rounds) if rounds else None
+    said = kept.get("meta_info", {})
+    return _acceptance(said.get("spec_verify_ct"), said.get("spec_correct_drafts_histogram"))
 
 
-def _sglang_begin(fetch: Fetch) -> None:
-    with suppress(Refused, OSError):
-        fetch("/flush_cache", {})
+def _sglang_begin(fetch: Fetch) -> bool:
+    """Whether the cache is flushed: SGLang refuses that until the requests before are off its books."""
+    end = time.monotonic() + FLUSH_S
+    with suppress(OSError):
+        while True:
+            try:
+                fetch("/flush_cache", {})
+                return True
+            except Refused:
+                if time.monotonic() > end:
+                    break
+                time.sleep(FLUSH_S / 20)
+    return False
 
 
-def _sglang_tau(fetch: Fetch, _: None) -> float | None:
-    for path in ("/server_info", "/get_server_info"):
-        with suppress(Refused, OSError, ValueError):
-            states = json.loads(fetch(path)).get("internal_states") or [{}]
-            return states[0].get("avg_spec_accept_length")
+def _sglang_tau(fetch: Fetch, flushed: bool) -> float | None:
+    for path in ("/server_info", "/get_server_info") if flushed else ():
+        with suppress(Refused, OSError, ValueError, LookupError, TypeError):
+            return float(json.loads(fetch(path))["internal_states"][0]["avg_spec_accept_length"])
     return None
 
 
 def _vllm_answer(kept: Mapping[str, Any]) -> Acceptance | None:
-    said = kept.get("speculative_decoding")
-    if not said or not said.get("num_spec_steps"):
-        return None
-    accepted = said.get("acceptance_histogram")
-    # Index j counts rounds that accepted j drafts, each of which committed the target's own token too.
-    return Acceptance(said["num_spec_steps"], [0, *accepted] if accepted else None)
+    said = kept.get("speculative_decoding") or {}
+    return _acceptance(said.get("num_spec_steps"), said.get("acceptance_histogram"))
 
 
 def _vllm_counters(fetch: Fetch) -> tuple[float, float] | None:
     """Drafts made and tokens of them accepted, since the server began."""
-    with suppress(Refused, OSError):
+    with suppress(Refused, OSError, ValueError):
         text = fetch("/metrics")
         names = ("vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_accepted_tokens_total")
         found = [re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE) for name in names]
@@ -82,7 +98,7 @@ def _vllm_counters(fetch: Fetch) -> tuple[float, float] | None:
 
 def _vllm_tau(fetch: Fetch, before: tuple[float, float] | None) -> float | None:
     after = _vllm_counters(fetch)
-    if before is None or after is None or after[0] == before[0]:
+    if before is None or after is None or after[0] <= before[0]:
         return None
     return 1 + (after[1] - before[1]) / (after[0] - before[0])
 

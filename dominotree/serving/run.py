@@ -24,7 +24,7 @@ from dominotree.provenance import git_commit, versions
 from dominotree.records import SERVED_RUN, validate, write_records
 from dominotree.serving.acceptance import ADAPTERS
 from dominotree.serving.load import Answer, drive
-from dominotree.serving.server import Running, check_launch, running
+from dominotree.serving.server import Running, check_launch, command_line, running
 
 
 def measure_grid(runs: Sequence[ServedRun]) -> None:
@@ -40,11 +40,25 @@ def measure_grid(runs: Sequence[ServedRun]) -> None:
         raise UserError(f"server.url is one server, and grid {first.grid} has several arms: {labels}; name one of them alone")
     for arm in first.arms:
         check_launch(first.server, arm)
+        _check_revisions(first, arm)
     prompts = {run.point: _prompts(run) for run in runs}
     origin = {"git_commit": git_commit(), "hardware": _hardware(first), "versions": _versions()}
     with _ended_in_order():
         for arm in first.arms:
             _measure_arm(runs, arm, prompts, origin)
+
+
+def _check_revisions(run: ServedRun, arm: ServedArm) -> None:
+    """Raise `UserError` if the server of an arm is not told a commit that the configuration asks for."""
+    if run.server.url:
+        return
+    model, draft = run.model, run.server.methods[arm.method].draft
+    wanted = {
+        f"drafter_revisions.{name}": model.drafter_revisions.get(name) for name, at in model.drafters.items() if at == draft
+    }
+    for key, revision in {"revision": model.revision, **wanted}.items():
+        if revision not in (None, "main", *command_line(run.server, arm, 0)):
+            raise UserError(f"model.{key}: the server of {arm.label} is not told '{revision}'; say it in the server's flags, too")
 
 
 def _measure_arm(
@@ -87,8 +101,10 @@ def record(run: ServedRun, arm: ServedArm, family: str, answer: Answer) -> dict[
     """The record of one answer; what the server did not say is missing."""
     if not answer.num_output:
         raise UserError(f"{run.label}, {answer.conversation}: the server did not say how many tokens it gave (usage)")
-    acceptance = ADAPTERS[run.server.kind].of_answer(answer.kept)
     output = answer.num_output - 1  # without the token that prefill gave
+    acceptance = ADAPTERS[run.server.kind].of_answer(answer.kept)
+    if acceptance and acceptance.rounds > output:
+        acceptance = None  # a round commits a token at least: what the server counts is something else
     streamed = answer.first is not None and answer.last is not None
     decode_s = answer.last - answer.first if streamed else None
     draft = run.server.methods[arm.method].draft

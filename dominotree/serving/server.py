@@ -12,17 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from dominotree.config import ServedArm, ServerConfig
 from dominotree.errors import UserError
 from dominotree.progress import report
-from dominotree.serving.http import Refused, fetch
+from dominotree.serving.http import KEY, Refused, fetch
 from dominotree.serving.processes import guarded
 from dominotree.spelling import hint
 
 POLL_S = 0.25
 WARM_UP = "Explain in two or three sentences why the sky is blue, and why it is red in the evening."
 WARM_UP_TOKENS = 12
+
+GIVE_KEY = f"a server that asks for a key gets what the environment has as {KEY}"
 
 FIND_PLUGIN = (
     "import sys; from importlib.metadata import entry_points; sys.exit(sys.argv[2] not in entry_points(group=sys.argv[1]).names)"
@@ -57,10 +60,16 @@ def command_line(server: ServerConfig, arm: ServedArm, port: int) -> list[str]:
 
 
 def check_launch(server: ServerConfig, arm: ServedArm) -> None:
-    """Raise `UserError` if what starts the server of an arm, or a plugin that it needs, is not installed."""
+    """Raise `UserError` if what starts the server of an arm, or a plugin that it needs, is not installed, or if records would
+    hold a secret.
+    """
     if server.url:
+        if "@" in urlsplit(server.url).netloc:
+            raise UserError(f"server.url has a name or a password in it, which every record would hold; {GIVE_KEY}")
         return
-    program, *_ = command_line(server, arm, 0)
+    program, *words = command_line(server, arm, 0)
+    if any(word.partition("=")[0] == "--api-key" for word in words):
+        raise UserError(f"server.launch: --api-key would be in every record; leave it out. {GIVE_KEY}")
     if not shutil.which(program):
         raise UserError(f"server.launch: no program '{program}' on this machine; install the server, or give server.url")
     if plugin := server.methods[arm.method].plugin:

@@ -14,13 +14,13 @@ from dominotree.compose import load_study
 from dominotree.config import DatasetConfig
 from dominotree.errors import UserError
 from dominotree.paths import record_file
-from dominotree.records import read_metadata, read_records
+from dominotree.records import read_metadata, read_records, validate
 from dominotree.serving import run as serving_run
 from dominotree.serving.__main__ import main
 from dominotree.serving.load import Answer
 from dominotree.serving.run import journal_path, measure_grid, record
 from tests.serving.fake import Fake, serve
-from tests.serving.runs import served_run
+from tests.serving.runs import served_run, server_config
 
 needs_guidellm = pytest.mark.skipif(
     find_spec("guidellm") is None, reason="guidellm is not installed: pip install -e '.[serving]'"
@@ -64,6 +64,15 @@ def test_what_the_server_did_not_say_is_missing(tmp_path):
     assert {made[name] for name in missing} == {None}
     with pytest.raises(UserError, match="did not say how many tokens it gave"):
         record(run, run.arms[0], "chat", replace(answer("chat-1"), num_output=None))
+
+
+@pytest.mark.parametrize(("tokens", "rounds"), [(1, 1), (3, 4)])
+def test_rounds_that_commit_less_than_a_token_each_are_not_believed(tmp_path, tokens, rounds):
+    run = served_run(tmp_path)
+    said = {"speculative_decoding": {"num_spec_steps": rounds, "acceptance_histogram": [rounds]}}
+    made = record(run, run.arms[0], "chat", replace(answer("chat-1", kept=said), num_output=tokens))
+    assert {made[name] for name in ("rounds", "tau", "accept_hist")} == {None}
+    validate(pd.DataFrame([made]), "a record")
 
 
 @pytest.mark.parametrize("kept", [{}, VLLM])
@@ -113,12 +122,27 @@ def test_journals_of_an_earlier_configuration_are_removed(tmp_path, monkeypatch)
         ({"arms": ("ar", "dominotree@8"), "url": "http://x"}, "server.url is one server, .* has several arms: ar, dominotree@8"),
         ({"url": "http://x", "machine": None}, "say in server.machine what machine that is"),
         ({"launch": ["no-such-server"]}, "no program 'no-such-server'"),
+        ({"url": "http://me:secret@x"}, "server.url has a name or a password in it.* DOMINOTREE_API_KEY"),
+        ({"launch": ["python", "--api-key", "secret"]}, "--api-key would be in every record; leave it out"),
+        ({"launch": ["python", "--api-key=secret"]}, "--api-key would be in every record; leave it out"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_starts(tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
         measure_grid([served_run(tmp_path, **changes)])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("key", ["revision", "drafter_revisions.domino"])
+def test_a_commit_that_the_server_is_not_told_is_refused(tmp_path, monkeypatch, key):
+    method = {"draft": "fake/domino", "flags": ["--draft", "{draft}"]}
+    run = served_run(tmp_path, arms=("domino",), launch=[sys.executable], methods={"domino": method})
+    model = replace(run.model, drafters={"domino": "fake/domino", "dflash": "fake/dflash"}, drafter_revisions={"dflash": "v9"})
+    asked = {"revision": "v2"} if key == "revision" else {"drafter_revisions": model.drafter_revisions | {"domino": "v2"}}
+    with pytest.raises(UserError, match=f"model.{key}: the server of domino is not told 'v2'"):
+        measure_grid([replace(run, model=replace(model, **asked))])
+    told = server_config(launch=[sys.executable, "--revision", "v2"], methods={"domino": method})
+    serving_run._check_revisions(replace(run, model=replace(model, **asked), server=told), run.arms[0])
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
@@ -158,6 +182,7 @@ def test_the_papers_grids_are_on_the_papers_flags():
         "--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3", "--speculative-eagle-topk", "1",
         "--speculative-num-draft-tokens", "4",
     )  # fmt: skip
+    assert by_grid["served"][0].server.body == {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
     assert methods["dominotree"].plugin and methods["domino"].draft == methods["dominotree"].draft
     larger = load_study("serving-qwen3.6-27b").served[0]
     assert [arm.label for arm in larger.arms] == ["ar", "mtp", "dflash", "domino", "dominotree@15"]
