@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -209,14 +210,19 @@ def drafting_pays(parts: Parts) -> Worth:
 
 
 def _since_a_draft(rounds: Sequence[Round]) -> int:
-    return next((since for since, round_ in enumerate(reversed(rounds)) if round_.nodes), len(rounds))
+    return next((since for since, round_ in enumerate(reversed(rounds)) if round_.drafted), len(rounds))
 
 
 def _came_true(histories: Histories, by_rank: np.ndarray) -> float:
     """How the last drafts of all requests have done, against the held-out prompts' trees of the same sizes."""
-    drafted = [round_ for rounds in histories for round_ in rounds[-MEMORY:] if round_.nodes]
-    expected = sum(by_rank[: round_.nodes].sum() for round_ in drafted)
-    return realised(expected, sum(len(round_.accepted) for round_ in drafted), TRUST)
+    expected = accepted = 0.0
+    for together in zip_longest(*(reversed(rounds[-MEMORY:]) for rounds in histories)):
+        drafted = [round_ for round_ in together if round_ is not None and round_.drafted]
+        # A draft of which nobody got a node has failed, too: as if the first of each had been rejected.
+        least = 0 if any(round_.nodes for round_ in drafted) else 1
+        expected += sum(by_rank[: max(least, round_.nodes)].sum() for round_ in drafted)
+        accepted += sum(len(round_.accepted) for round_ in drafted)
+    return realised(expected, accepted, TRUST)
 
 
 METHODS: dict[str, Method] = {

@@ -256,7 +256,7 @@ class Flight:
         return torch.stack(drawn)
 
 
-PLAIN = Round(committed=1)
+PLAIN = Round(committed=1, drafted=False)
 
 
 def _accepted_features(features: Tensor, rows: Tensor, tree: DraftTree) -> Tensor:

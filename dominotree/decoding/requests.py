@@ -30,12 +30,14 @@ class Request:
 class Round:
     """One round: tokens committed after the cut at EOS or length (bonus included), and its tree before that cut.
 
-    probabilities: of each node's path, as the drafter forecast them; accepted: the nodes that the target accepted.
+    probabilities: of each node's path, as the drafter forecast them; accepted: the nodes that the target accepted. drafted:
+    whether there was a draft, of which a tree may have got no node.
     """
 
     committed: int
     probabilities: tuple[float, ...] = ()
     accepted: tuple[int, ...] = ()
+    drafted: bool = True
 
     @property
     def nodes(self) -> int:

@@ -16,6 +16,7 @@ from dominotree.decoding.draft import Draft
 from dominotree.decoding.engine import Speculation, generate, serve
 from dominotree.decoding.requests import Client, Generation, Limits, Request
 from dominotree.decoding.verify import next_input, verify_input
+from dominotree.drafting.budget import Calibration, CostModel
 from dominotree.drafting.tree import DraftTree
 from dominotree.methods import speculation
 from dominotree.models.foreign import ForeignTransformer
@@ -168,6 +169,52 @@ def test_a_neighbour_changes_nothing(network: str) -> None:
                     text = torch.tensor([*contexts[slot].tolist(), int(roots[slot]), *path])
                     alone = target.forward(text[None], torch.arange(len(text))[None]).hidden[0, -1]
                     torch.testing.assert_close(part[row], alone, atol=1e-4, rtol=1e-4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data(), st.sampled_from(["ar", *SPECULATIVE]), st.sampled_from([0.0, 0.7, 1.5]), st.integers(1, 8))
+def test_requests_of_all_lengths(data: st.DataObject, arm: str, temperature: float, slots: int) -> None:
+    """Prompts of one token, answers of one, answers that end at once or fill what is reserved, fewer requests than slots."""
+    target = tiny_target(data.draw(st.integers(0, 3)))
+    requests = []
+    for seed in range(data.draw(st.integers(1, 6))):
+        prompt = [(5 * seed + place) % VOCAB for place in range(data.draw(st.sampled_from([1, 2, 9, 25])))]
+        rest = LONGEST - len(prompt)
+        length = data.draw(st.sampled_from([1, 2, 7, 20, rest]))
+        eos = data.draw(st.sampled_from([frozenset(), frozenset({3}), frozenset(range(0, VOCAB, 3)), frozenset(range(VOCAB))]))
+        requests.append((prompt, seed, Limits(length, eos)))
+
+    def asked(prompt: list[int], seed: int, limits: Limits) -> Request:
+        return Request(prompt, sampler_of(seed, temperature), limits)
+
+    def client(*one: object) -> Client:
+        return (yield asked(*one))
+
+    got = serve(target, speculation_of(arm, target), [partial(client, *one) for one in requests], slots, LONGEST)
+    for one, found in zip(requests, got, strict=True):
+        alone = generate(target, None, asked(*one))
+        assert found.tokens == alone.tokens and found.stopped_by_eos == alone.stopped_by_eos
+        assert sum(round_.committed for round_ in found.rounds) == len(found.tokens) - 1
+        assert all(round_.committed for round_ in found.rounds), "no round after the end"
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("by_rank", [0.05, 0.9], ids=["expected", "unexpected"])
+def test_hopeless_drafts_are_given_up(by_rank: float, slots: int) -> None:
+    """Where no node of a draft is worth verifying, its cost is not paid again each round, whatever held-out prompts say."""
+    target = tiny_target(0)
+    cost = CostModel(5.0, (1, 16), (0,), ((10.1, 1000.0),), (10.0,), slots)
+    parts = tiny_parts("loadaware", target, replace(SETTINGS, forecast="calibrated"), 0, cost)
+    hopeless = Calibration((0.0, 1.0), (0.0, 0.001), (by_rank,) * 12)
+    whole, drafts = speculation("loadaware", replace(parts, calibration=hopeless)), []
+
+    def build(draft: Draft, histories: Sequence[object]) -> DraftTree:
+        drafts.append(draft)
+        return whole.build(draft, histories)
+
+    got = serve(target, replace(whole, build=build), [partial(ask, 0, 1.0, Limits(50))] * slots, slots, LONGEST)
+    assert not any(round_.nodes for one in got for round_ in one.rounds)
+    assert len(got[0].rounds) == 49 and 1 <= len(drafts) <= 10
 
 
 def paths(tree: DraftTree, slot: int, size: int) -> list[list[int]]:

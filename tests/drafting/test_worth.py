@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from dominotree.arms import MethodSettings
+from dominotree.decoding.engine import PLAIN
 from dominotree.decoding.requests import Round
 from dominotree.drafting.budget import Calibration, CostModel
 from dominotree.methods import ANOTHER_TRY, Parts, drafting_pays
 from tests.tiny import tiny_drafter
 
 BY_RANK = (0.5, 0.3, 0.2, 0.1)
-PLAIN, LUCKY, UNLUCKY = Round(1), Round(4, (0.5,) * 4, (0, 1, 2)), Round(1, (0.5,) * 4)
+LUCKY, UNLUCKY = Round(4, (0.5,) * 4, (0, 1, 2)), Round(1, (0.5,) * 4)
+EMPTY = Round(1)  # of the draft nothing was worth verifying
 
 
 def rule(draft_ms: float, requests: int):
@@ -47,3 +49,17 @@ def test_now_and_then_it_tries_again() -> None:
     assert not worth([50], [[UNLUCKY, *[PLAIN] * (ANOTHER_TRY - 1)]])
     assert worth([50], [[UNLUCKY, *[PLAIN] * ANOTHER_TRY]])
     assert not worth([50], [[*[PLAIN] * ANOTHER_TRY, UNLUCKY]])
+
+
+def test_a_draft_of_which_nothing_was_verified_is_a_draft() -> None:
+    worth = rule(30.0, 1)
+    assert worth([50], [[PLAIN] * ANOTHER_TRY])
+    assert not worth([50], [[*[PLAIN] * ANOTHER_TRY, EMPTY]]), "it was tried"
+    assert not rule(30.0, 2)([50, 50], [[*[PLAIN] * ANOTHER_TRY, EMPTY], [*[PLAIN] * ANOTHER_TRY, UNLUCKY]])
+
+
+def test_drafts_of_which_nothing_was_verified_end_drafting() -> None:
+    worth = rule(10.0, 2)
+    assert worth([50, 50], [[EMPTY] * 2, [EMPTY] * 2]) and not worth([50, 50], [[EMPTY] * 20, [EMPTY] * 20])
+    assert worth([50, 50], [[EMPTY] * 20, [LUCKY] * 20]), "the other's nodes were better"
+    assert worth([50, 50], [[EMPTY], [LUCKY] * 20]), "whose slot was another's before"
