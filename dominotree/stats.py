@@ -288,14 +288,15 @@ def goodput_changes(
     """By how many per cent each arm's `goodput` exceeds the baseline's, of one temperature and concurrency.
 
     A draw takes as many conversations of each dataset as it has, and with one come all arms. Returns a row for each arm: columns
-    delta_percent, ci_low, ci_high. Raises `UserError` if an arm lacks a conversation that the baseline has.
+    delta_percent, ci_low, ci_high. Raises `UserError` if an arm lacks a prompt-turn that another has.
     """
     rows = records.assign(tokens=records.num_output + 1.0)
-    units = rows.pivot_table(index=["dataset", "conversation"], columns="arm", values=["tokens", "share_s"], aggfunc="sum")
-    missing = units.isna().stack(future_stack=True).any(axis=1)
+    turns = rows.pivot(index=["dataset", "conversation", "turn"], columns="arm", values=["tokens", "share_s"])
+    missing = turns.isna().stack(future_stack=True).any(axis=1)
     if missing.any():
-        dataset, conversation, arm = missing.index[missing.argmax()]
-        raise UserError(f"{dataset}, conversation {conversation}: no record of {arm}; measure the run again")
+        dataset, conversation, turn, arm = missing.index[missing.argmax()]
+        raise UserError(f"{dataset}, conversation {conversation}, turn {turn}: no record of {arm}; measure the run again")
+    units = turns.groupby(["dataset", "conversation"]).sum()
     strata, names = units.index.get_level_values("dataset").to_numpy(), [baseline, *arms]
     # A column for each dataset's sums, of which a unit adds to its own: [units, datasets, arms, (tokens, seconds)].
     values = np.stack([units[part][names].to_numpy() for part in ("tokens", "share_s")], axis=-1)

@@ -51,10 +51,14 @@ def test_the_order_of_datasets_changes_no_interval() -> None:
     assert first == pytest.approx(second)
 
 
-def test_a_conversation_that_an_arm_lacks() -> None:
-    lacking = AT[~((AT.arm == "ar") & (AT.conversation == "code-01"))]
-    with pytest.raises(UserError, match="code, conversation code-01: no record of ar; measure the run again"):
-        goodput_changes(lacking, ["ar"], "domino", ["math", "code", "chat"])
+def test_records_that_an_arm_lacks() -> None:
+    """A conversation, or of one with two turns the second."""
+    last = AT[AT.arm == "ar"].groupby("conversation").turn.max().idxmax()
+    for gone in (AT.conversation == "code-01", (AT.conversation == last) & (AT.turn == 1)):
+        lacking, (place, *_) = AT[~((AT.arm == "ar") & gone)], AT[gone].itertuples()
+        named = f"{place.dataset}, conversation {place.conversation}, turn {place.turn}: no record of ar; measure the run again"
+        with pytest.raises(UserError, match=named):
+            goodput_changes(lacking, ["ar"], "domino", ["math", "code", "chat"])
     gone = RECORDS[~((RECORDS.arm == "ar") & (RECORDS.concurrency == 4) & (RECORDS.dataset == "code"))]
     with pytest.raises(UserError, match=r"ar\.parquet is missing"):
         table7(Source(gone, examples.SETTING))
