@@ -44,16 +44,18 @@ class Loaded:
     parts: Parts | None
 
     def bytes_in_flight(self, slots: int, longest: int) -> int:
-        """What so many requests of at most `longest` tokens take: keys and values or states, noise, and a pass' logits."""
+        """What so many requests of at most `longest` tokens take: keys, values, states and features, noise, and logits."""
         layers, heads, width = self.target.cache_shape
-        entries, rows = 2 * layers * heads * width, 1
+        entries, rows, block = 2 * layers * heads * width, 1, 1
         if self.parts is not None:
             drafter, rows = self.parts.drafter.config, max_nodes(self.parts) + 1
+            block = drafter.block_size + 1
             entries += 2 * drafter.num_hidden_layers * drafter.num_key_value_heads * drafter.head_dim
-        logits = 4 * self.target.config.vocab_size * rows  # of noise as many, and of the draft no more
+            entries += len(drafter.target_layer_ids) * drafter.hidden_size  # features that no draft has read yet
+        logits = 4 * self.target.config.vocab_size * (rows + 2 * block)  # of the pass; of the draft, and noise for its depths
         size, shape = self.target.dtype.itemsize, self.target.recurrent_shape
         recurrent = shape.bytes(size) + 2 * rows * shape.row_bytes(size) if shape else 0  # twice: layer by layer, then together
-        return slots * ((longest + rows) * entries * size + 3 * logits + recurrent)
+        return slots * ((longest + rows + block) * entries * size + logits + recurrent)
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ def _decoder(loaded: Loaded, config: RunConfig, longest: int) -> Decoder:
         return Decoder(arm, target, None)
     if arm.settings.cap:
         parts = replace(parts, cost=machine_costs(config, arm, target, parts, longest))
-    if arm.settings.forecast == "calibrated":
+    if arm.settings.forecast == "calibrated" or METHODS[arm.method].make_worth:
         parts = replace(parts, calibration=_calibration(config, target, parts))
     return Decoder(arm, target, speculation(arm.method, parts))
 

@@ -70,17 +70,16 @@ def measure(config: RunConfig, journal_path: Path) -> pd.DataFrame:
     lengths = check_lengths(prompts, tokenizer, config.max_new_tokens, max_context)
     origin = {"git_commit": git_commit(), "hardware": describe_hardware(device), "versions": versions()}
     with Journal.open(journal_path, config.digest, [arm.label for arm in config.arms], origin) as journal:
-        left = [(i, prompt) for i, prompt in enumerate(prompts) if prompt.id not in journal.done]
+        left = [prompt for prompt in prompts if prompt.id not in journal.done]
         if left:
             journal.expect(origin)
             longest = max(lengths)
             decoders = load_decoders(config, device, longest)
             _warm_up(decoders, tokenizer, config)
             progress = Progress(config.label, len(prompts), len(prompts) - len(left))
-            for wave in waves(left, config.concurrency):
-                conversations = [conversation for _, conversation in wave]
-                answers = _answers(decoders, conversations, tokenizer, config, rotation=wave[0][0], longest=longest)
-                for place, conversation in enumerate(conversations):
+            for number, wave in enumerate(waves(left, config.concurrency), start=len(prompts) - len(left)):
+                answers = _answers(decoders, wave, tokenizer, config, rotation=number, longest=longest)
+                for place, conversation in enumerate(wave):
                     turns = {arm: answer[place] for arm, answer in answers.items()}
                     journal.append(conversation.id, _records(config, decoders, conversation, turns))
                     progress.advance()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -12,11 +14,16 @@ import torch
 
 from dominotree import loading
 from dominotree import measure as measuring
+from dominotree.arms import Arm, MethodSettings
 from dominotree.compose import compose_run
-from dominotree.decoding.requests import Output
+from dominotree.decoding.engine import Flight
+from dominotree.decoding.requests import Limits, Output, Request
+from dominotree.decoding.sampling import KeyedSampler
 from dominotree.errors import UserError
 from dominotree.measure import first_divergence, measure, waves
+from dominotree.methods import speculation
 from dominotree.prompts import load_dataset
+from tests.tiny import tiny_parts, tiny_target
 
 ARMS = ["ar", "dflash", "ddtree@32", "caddtree", "domino", "dominotree@32"]
 
@@ -161,6 +168,41 @@ def test_waves(left, concurrency, sizes):
     assert [place for wave in found for place in wave] == list(range(left))
 
 
+@pytest.mark.parametrize("done", [0, 4])
+def test_the_order_of_arms_is_rotated_by_wave(tiny_overrides, tmp_path, monkeypatch, done):
+    """Whatever the waves' sizes: here as many conversations as there are arms. Also in a run that goes on."""
+    orders, serve_ = [], loading.Decoder.serve
+
+    def note(decoder, clients, *sizes):
+        orders.append((decoder.arm.label, len(clients)))
+        return serve_(decoder, clients, *sizes)
+
+    arms = ["ar", "dflash", "ddtree@9", "domino"]
+    changes = (f"arms=[{','.join(arms)}]", "concurrency=2", "dataset=math", "dataset.num_prompts=12", "max_new_tokens=2")
+    config, journal = compose_run([*tiny_overrides, *changes]), tmp_path / "journal.jsonl"
+    if done:
+        measure(config, journal)
+        journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[: 1 + done]))
+    monkeypatch.setattr(loading.Decoder, "serve", note)
+    measure(config, journal)
+    measured = orders[len(arms) :]  # after the warm-up
+    assert {count for _, count in measured} == {4}
+    firsts = [measured[start][0] for start in range(0, len(measured), len(arms))]
+    assert len(firsts) == len(set(firsts)) == (12 - done) // 4
+
+
+@pytest.mark.parametrize("forecast", ["calibrated", "measured", "drafter"])
+def test_budgets_follow_the_load_with_any_forecast(tiny_overrides, tmp_path, forecast):
+    changes = ("arms=[ar,loadaware]", f"method.loadaware.forecast={forecast}", "concurrency=2", "max_new_tokens=4")
+    assert (measure(compose_run([*tiny_overrides, *changes]), tmp_path / "journal.jsonl").divergence == -1).all()
+
+
+def test_a_target_that_never_begins_an_answer_cannot_calibrate(tiny_overrides, tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "CALIBRATION_TOKENS", 1)  # each ends with its first token
+    with pytest.raises(UserError, match="forecasts can't be calibrated: the target ends every held-out prompt"):
+        measure(compose_run([*tiny_overrides, "arms=[loadaware]", "seed=991"]), tmp_path / "journal.jsonl")
+
+
 def test_what_is_in_flight_must_fit(tiny_overrides, tmp_path, monkeypatch, capsys):
     config = compose_run([*tiny_overrides, "arms=[ar,domino]", "concurrency=3"])
     measure(config, tmp_path / "journal.jsonl")
@@ -168,6 +210,35 @@ def test_what_is_in_flight_must_fit(tiny_overrides, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(loading, "free_memory", lambda device: 2**15)
     with pytest.raises(UserError, match=r"concurrency=3: requests of \d+ tokens take .*; lower concurrency or max_new_tokens"):
         measure(config, tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("budget", [1, 30])
+def test_what_is_stated_is_not_less_than_what_is_held(budget):
+    """Of requests that are all as long as may be, when the first draft is made; also where a tree is smaller than a block."""
+    target, slots, longest = tiny_target(0), 3, 40
+    parts = tiny_parts("dominotree", target, MethodSettings(budget=budget, children=4, candidate_width=10))
+    whole, held = speculation("dominotree", parts), []
+    samplers = [KeyedSampler(0, str(slot), 1.0) for slot in range(slots)]
+
+    def ask(sampler):
+        return (yield Request([1] * (longest - 2), sampler, Limits(2)))
+
+    flight = Flight(target, whole, [partial(ask, sampler) for sampler in samplers], slots, longest)
+
+    def build(draft, histories):
+        tree = whole.build(draft, histories)
+        held.extend([flight.cache.data, draft.base_logits, *(part for pair in flight.drafting.buffers for part in pair)])
+        held.append(torch.empty(slots, tree.num_nodes + 1, target.config.vocab_size))  # what the pass gives
+        return tree
+
+    start = flight.drafting.start
+    flight.drafting.start = lambda slot, given: (held.append(given), start(slot, given))
+    flight.speculation = replace(whole, build=build)
+    with torch.inference_mode():
+        flight.serve()
+    taken = sum(part.nbytes for part in [*held, *(sampler.noise for sampler in samplers)])
+    stated = loading.Loaded(Arm("dominotree", "dominotree", parts.settings), target, parts).bytes_in_flight(slots, longest)
+    assert taken <= stated < 1.5 * taken
 
 
 @pytest.mark.parametrize("arm", ["domino", "caddtree", "loadaware"])
