@@ -105,8 +105,10 @@ def record(run: ServedRun, arm: ServedArm, family: str, answer: Answer) -> dict[
     acceptance = ADAPTERS[run.server.kind].of_answer(answer.kept)
     if acceptance and acceptance.rounds > output:
         acceptance = None  # a round commits a token at least: what the server counts is something else
-    streamed = answer.first is not None and answer.last is not None
-    decode_s = answer.last - answer.first if streamed else None
+    prefill_s = None if answer.first is None else answer.first - answer.started
+    # What comes in one piece, as a short answer of a speculative method may, says nothing of the time of its further tokens.
+    pieces = answer.first is not None and (answer.last > answer.first or not output)
+    decode_s = answer.last - answer.first if pieces else None
     draft = run.server.methods[arm.method].draft
     return {
         "study": run.study_name,
@@ -127,7 +129,7 @@ def record(run: ServedRun, arm: ServedArm, family: str, answer: Answer) -> dict[
         "num_input": answer.num_input,
         "num_output": output,
         "stop_reason": "length" if answer.num_output >= run.max_new_tokens else "eos",
-        "prefill_s": answer.first - answer.started if streamed else None,
+        "prefill_s": prefill_s,
         "decode_s": decode_s,
         "share_s": answer.share_s,
         "tps": output / decode_s if output and decode_s else None,

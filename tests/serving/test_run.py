@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,6 +65,16 @@ def test_what_the_server_did_not_say_is_missing(tmp_path):
     assert {made[name] for name in missing} == {None}
     with pytest.raises(UserError, match="did not say how many tokens it gave"):
         record(run, run.arms[0], "chat", replace(answer("chat-1"), num_output=None))
+
+
+@pytest.mark.parametrize("tokens", [1, 8])
+@pytest.mark.parametrize(("first", "last"), [(1.5, 1.5), (None, None), (1.5, 3.0)])
+def test_an_answer_is_a_record_in_however_many_pieces_it_comes(tmp_path, tokens, first, last):
+    run = served_run(tmp_path)
+    made = record(run, run.arms[0], "chat", replace(answer("chat-1"), num_output=tokens, first=first, last=last))
+    validate(pd.DataFrame([made]), "a record")
+    assert made["prefill_s"] == (None if first is None else 0.5)
+    assert (made["tps"] is not None) == (tokens == 8 and last == 3.0)
 
 
 @pytest.mark.parametrize(("tokens", "rounds"), [(1, 1), (3, 4)])
@@ -187,6 +198,36 @@ def test_the_papers_grids_are_on_the_papers_flags():
     larger = load_study("serving-qwen3.6-27b").served[0]
     assert [arm.label for arm in larger.arms] == ["ar", "mtp", "dflash", "domino", "dominotree@15"]
     assert larger.server.methods["dominotree"].environment == {"DOMINOTREE_CANDIDATE_WIDTH": "128"}
+
+
+@needs_guidellm
+def test_a_server_that_dies_under_load_loses_no_answer(tmp_path):
+    """It is started again for what is left, and none of its processes is left behind."""
+    asked = tmp_path / "asked"
+    code = f"""
+        import os, sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+        from http.server import ThreadingHTTPServer
+        from pathlib import Path
+        from tests.serving import fake
+        class Mortal(fake._handler(fake.Fake())):
+            def do_POST(self):
+                with open({str(asked)!r}, "a") as file: print(os.getpid(), file=file)
+                # The first request is the warm-up; a second life is a whole one.
+                if Path({str(asked)!r}).read_text().count("\\n") == 3: os._exit(7)
+                super().do_POST()
+        ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Mortal).serve_forever()
+    """
+    run = served_run(tmp_path / "results", launch=[sys.executable, "-c", textwrap.dedent(code), "{port}"])
+    run = replace(run, dataset=DatasetConfig("math", None, 3))
+    with pytest.raises(UserError, match=r"the server of ar ended with status 7|the request failed: RemoteProtocolError"):
+        measure_grid([run])
+    assert not list(tmp_path.rglob("*.parquet"))
+    measure_grid([run])
+    assert len(read_records([run.records / record_file("math", 0.0, "ar")])) == 3
+    pids = asked.read_text().split()
+    # Warm-up, an answer, and its last request; warm-up and the two answers that were left.
+    assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [3, 3]
+    assert not any(Path("/proc", pid).exists() for pid in pids)
 
 
 @needs_guidellm

@@ -212,8 +212,9 @@ def _budgets(records: pd.DataFrame) -> pd.DataFrame:
 def _latencies(records: pd.DataFrame) -> pd.DataFrame:
     """Percentiles by temperature, concurrency and arm. Raises `UserError` if answers were not streamed."""
     rows = records[records.num_output > 0]
-    if rows.prefill_s.isna().any():
+    if rows.groupby(["temperature", "concurrency", "arm"]).prefill_s.count().eq(0).any():
         raise UserError("answers that were not streamed have no time to the first token; set stream: true for the grid")
+    rows = rows.dropna(subset="prefill_s")  # of an answer without text, as one of special tokens alone is
     waits = pd.DataFrame(
         {
             "temperature": rows.temperature,
@@ -221,7 +222,7 @@ def _latencies(records: pd.DataFrame) -> pd.DataFrame:
             "arm": rows.arm,
             "first": 1000 * rows.prefill_s,
             "next": 1000 * rows.decode_s / rows.num_output,
-            "whole": 1000 * (rows.prefill_s + rows.decode_s),
+            "whole": 1000 * (rows.prefill_s + rows.decode_s.fillna(0)),  # what came in one piece was whole then
         }
     )
     groups = waits.groupby(["temperature", "concurrency", "arm"])

@@ -92,6 +92,19 @@ def test_latencies_are_percentiles_of_what_a_client_waits_for():
     assert data.whole_p99_ms[0.0, "domino"] == pytest.approx((1000 * (rows.decode_s + 0.1)).quantile(0.99))
 
 
+def test_latencies_take_an_answer_in_one_piece_as_whole_then_and_none_without_text():
+    source = examples.source("latency")
+    records = source.records.assign(prefill_s=0.1, decode_s=1.0)
+    rows = records.index[(records.temperature == 0) & (records.arm == "domino")]
+    records.loc[rows[:-1], "decode_s"] = np.nan
+    records.loc[rows[0], "prefill_s"] = np.nan
+    data = TABLES["latency"](replace(source, records=records)).data.set_index(["temperature", "arm"])
+    found = data.loc[(0.0, "domino")]
+    assert len(rows) > 3 and found["rows"] == len(rows) - 1
+    assert (found.first_p50_ms, found.whole_p50_ms) == (pytest.approx(100.0), pytest.approx(100.0))
+    assert found.next_p50_ms == pytest.approx(1000 / records.num_output[rows[-1]])
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
