@@ -86,6 +86,7 @@ def test_rounds_that_commit_less_than_a_token_each_are_not_believed(tmp_path, to
     validate(pd.DataFrame([made]), "a record")
 
 
+@needs_guidellm
 @pytest.mark.parametrize("kept", [{}, VLLM])
 @pytest.mark.parametrize("first", [None, 1.5])
 def test_records_are_written_once_and_never_measured_again(tmp_path, monkeypatch, kept, first):
@@ -104,6 +105,7 @@ def test_records_are_written_once_and_never_measured_again(tmp_path, monkeypatch
     assert len(asked) == 3 and path.is_file()
 
 
+@needs_guidellm
 def test_a_run_that_failed_goes_on_where_it_stopped(tmp_path, monkeypatch):
     with serve(Fake()) as fake:
         run = served_run(tmp_path, url=fake.url)
@@ -117,6 +119,7 @@ def test_a_run_that_failed_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert set(read_records([run.records / record_file("chat", 0.0, "ar")]).conversation) == {*first, *second}
 
 
+@needs_guidellm
 def test_journals_of_an_earlier_configuration_are_removed(tmp_path, monkeypatch):
     with serve(Fake()) as fake:
         run = served_run(tmp_path, url=fake.url)
@@ -127,6 +130,7 @@ def test_journals_of_an_earlier_configuration_are_removed(tmp_path, monkeypatch)
     assert not journal_path(run, run.arms[0]).exists() and journal_path(other, run.arms[0]).exists()
 
 
+@needs_guidellm
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -144,6 +148,7 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path, changes, message
     assert not list(tmp_path.iterdir())
 
 
+@needs_guidellm
 @pytest.mark.parametrize("key", ["revision", "drafter_revisions.domino"])
 def test_a_commit_that_the_server_is_not_told_is_refused(tmp_path, monkeypatch, key):
     method = {"draft": "fake/domino", "flags": ["--draft", "{draft}"]}
