@@ -191,6 +191,20 @@ def test_the_order_of_arms_is_rotated_by_wave(tiny_overrides, tmp_path, monkeypa
     assert len(firsts) == len(set(firsts)) == (12 - done) // 4
 
 
+@pytest.mark.parametrize("done", [1, 5])
+def test_a_wave_that_was_cut_short_is_gone_on_with(tiny_overrides, tmp_path, done):
+    """A conversation is then in a wave with others, and gives what it gave."""
+    changes = ("arms=[ar,domino,dominotree]", "concurrency=2", "dataset=chat", "dataset.num_prompts=7", "temperature=1")
+    config, journal = compose_run([*tiny_overrides, *changes]), tmp_path / "journal.jsonl"
+    whole = measure(config, journal)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[: 1 + done]))
+    again = measure(config, journal)
+    same = ["arm", "conversation", "turn", "output_sha", "rounds", "num_input", "stop_reason", "tree_nodes", "divergence"]
+    pd.testing.assert_frame_equal(whole[same], again[same])
+    assert len(journal.read_bytes().splitlines()) == len(lines)
+
+
 @pytest.mark.parametrize("forecast", ["calibrated", "measured", "drafter"])
 def test_budgets_follow_the_load_with_any_forecast(tiny_overrides, tmp_path, forecast):
     changes = ("arms=[ar,loadaware]", f"method.loadaware.forecast={forecast}", "concurrency=2", "max_new_tokens=4")
