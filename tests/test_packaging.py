@@ -139,6 +139,7 @@ def test_what_the_package_imports_is_declared():
     other_names = {
         "hydra": "hydra-core",
         "omegaconf": "hydra-core",
+        "httpx": "guidellm",  # whose client it is
         "huggingface_hub": "transformers",
         "tokenizers": "transformers",
         "wandb_workspaces": "wandb-workspaces",
