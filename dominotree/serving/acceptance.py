@@ -36,12 +36,13 @@ class Adapter:
     """How one kind of server tells.
 
     of_answer: from what the recorder kept of an answer. begin: before a session, what `tau` then needs. tau: after it, tokens a
-    round of all its answers together.
+    round of all its answers together. version: the server's own.
     """
 
     of_answer: Callable[[Mapping[str, Any]], Acceptance | None]
     begin: Callable[[Fetch], Any]
     tau: Callable[[Fetch, Any], float | None]
+    version: Callable[[Fetch], str | None]
 
 
 def _acceptance(rounds: int | None, accepted: list[int] | None) -> Acceptance | None:
@@ -103,9 +104,21 @@ def _vllm_tau(fetch: Fetch, before: tuple[float, float] | None) -> float | None:
     return 1 + (after[1] - before[1]) / (after[0] - before[0])
 
 
+def _version_at(*paths: str) -> Callable[[Fetch], str | None]:
+    """The `version` of the first of `paths` that has one."""
+
+    def version(fetch: Fetch) -> str | None:
+        for path in paths:
+            with suppress(Refused, OSError, ValueError, LookupError, TypeError):
+                return str(json.loads(fetch(path))["version"])
+        return None
+
+    return version
+
+
 ADAPTERS = {
-    "sglang": Adapter(_sglang_answer, _sglang_begin, _sglang_tau),
-    "vllm": Adapter(_vllm_answer, _vllm_counters, _vllm_tau),
-    "other": Adapter(lambda kept: None, lambda fetch: None, lambda fetch, before: None),
+    "sglang": Adapter(_sglang_answer, _sglang_begin, _sglang_tau, _version_at("/server_info", "/get_server_info")),
+    "vllm": Adapter(_vllm_answer, _vllm_counters, _vllm_tau, _version_at("/version")),
+    "other": Adapter(lambda kept: None, lambda fetch: None, lambda fetch, before: None, lambda fetch: None),
 }
 """By `server.kind`."""

@@ -72,7 +72,7 @@ def _measure_arm(
             path = journal_path(run, arm)
             with Journal.open(path, run.digest, [arm.label], origin) as journal:
                 left = [prompt for prompt in prompts[run.point] if prompt.id not in journal.done]
-                told = None
+                told: dict[str, Any] = dict.fromkeys(("server_tau", "server_version"))
                 if left:
                     journal.expect(origin)
                     ready = ready or stack.enter_context(running(server, arm, log))
@@ -81,8 +81,8 @@ def _measure_arm(
             _write(run, arm, records, path, told)
 
 
-def _session(ready: Running, run: ServedRun, arm: ServedArm, left: Sequence[Conversation], journal: Journal) -> float | None:
-    """Put what is left to the server, journalling each conversation as it ends; returns the server's own mean over rounds."""
+def _session(ready: Running, run: ServedRun, arm: ServedArm, left: Sequence[Conversation], journal: Journal) -> dict[str, Any]:
+    """Put what is left to the server, journalling each conversation as it ends; returns what it says of itself and of all."""
     adapter = ADAPTERS[run.server.kind]
     families = {prompt.id: prompt.family for prompt in left}
     before = adapter.begin(ready.fetch)
@@ -94,7 +94,7 @@ def _session(ready: Running, run: ServedRun, arm: ServedArm, left: Sequence[Conv
         progress.advance()
     progress.close()
     log.unlink(missing_ok=True)
-    return adapter.tau(ready.fetch, before)
+    return {"server_tau": adapter.tau(ready.fetch, before), "server_version": adapter.version(ready.fetch)}
 
 
 def record(run: ServedRun, arm: ServedArm, family: str, answer: Answer) -> dict[str, Any]:
@@ -150,9 +150,9 @@ def journal_path(run: ServedRun, arm: ServedArm) -> Path:
     return run.folder / "journals" / f"{run.point.replace(' ', '-')}-{arm.label}-{run.digest}.jsonl"
 
 
-def _write(run: ServedRun, arm: ServedArm, records: pd.DataFrame, journal: Path, told: float | None) -> None:
+def _write(run: ServedRun, arm: ServedArm, records: pd.DataFrame, journal: Path, told: Mapping[str, Any]) -> None:
     path = run.records / record_file(run.dataset.name, run.temperature, arm.label)
-    about = {"config": asdict(run), "digest": run.digest, "server_tau": told, **measured_by(journal)}
+    about = {"config": asdict(run), "digest": run.digest, **told, **measured_by(journal)}
     write_records(records, path, about)
     stem = journal.name.removesuffix(f"{run.digest}.jsonl")
     for superseded in set(journal.parent.glob(f"{stem}{'?' * len(run.digest)}.jsonl")) - {journal}:

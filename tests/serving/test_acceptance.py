@@ -135,3 +135,13 @@ def test_a_server_that_tells_nothing_is_asked_in_vain(kind, monkeypatch):
     server = Server(metrics="vllm:num_requests_running 0\n", server_info="{}")
     assert ADAPTERS[kind].tau(server, ADAPTERS[kind].begin(server)) is None
     assert ADAPTERS[kind].tau(Server(), ADAPTERS[kind].begin(Server())) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "page"), [("sglang", "server_info"), ("sglang", "get_server_info"), ("vllm", "version"), ("other", None)]
+)
+def test_a_server_says_its_version(kind, page):
+    said = ADAPTERS[kind].version(Server(**({page: '{"version": "0.9.1", "more": 1}'} if page else {})))
+    assert said == ("0.9.1" if page else None)
+    for silent in (Server(), Server(version="[]", server_info="no")):
+        assert ADAPTERS[kind].version(silent) is None

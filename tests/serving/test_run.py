@@ -90,7 +90,7 @@ def test_rounds_that_commit_less_than_a_token_each_are_not_believed(tmp_path, to
 @pytest.mark.parametrize("kept", [{}, VLLM])
 @pytest.mark.parametrize("first", [None, 1.5])
 def test_records_are_written_once_and_never_measured_again(tmp_path, monkeypatch, kept, first):
-    with serve(Fake()) as fake:
+    with serve(Fake(pages={"/version": '{"version": "0.30"}'})) as fake:
         run = served_run(tmp_path, url=fake.url)
         asked = answering(monkeypatch, first=first, kept=kept)
         measure_grid([run])
@@ -99,7 +99,8 @@ def test_records_are_written_once_and_never_measured_again(tmp_path, monkeypatch
         rows = read_records([path])
         assert sorted(rows.conversation.unique()) == sorted(asked) and (rows.share_s == 2.1).all()
         assert rows.tau.notna().all() == bool(kept) and rows.decode_s.notna().all() == (first is not None)
-        assert read_metadata(path)["hardware"] == {"machine": "a machine for tests"}
+        about = read_metadata(path)
+        assert about["hardware"] == {"machine": "a machine for tests"} and about["server_version"] == "0.30"
         path.unlink()
     measure_grid([run])  # the server is gone, and is not needed
     assert len(asked) == 3 and path.is_file()
