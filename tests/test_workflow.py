@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import shutil
 
@@ -107,3 +108,16 @@ def test_the_papers_numbers_beside_ours_make_no_other_study(snakemake):
     output = finish(snakemake("table2", "--dry-run", "--printshellcmds", "--config", 'overrides=["tables.beside_paper=true"]'))
     assert "results/demo/tables/table2 --beside-paper" in output
     assert "beside_paper" not in "".join(line for line in output.splitlines() if "dominotree.run" in line)
+
+
+@pytest.mark.parametrize(
+    ("name", "override"),
+    [
+        ("serving", "server.methods.domino.flags=[--speculative-algorithm,DFLASH,--speculative-draft-model-path,'{draft}']"),
+        ("demo", "dataset.path='prompts/{dataset}.jsonl'"),
+    ],
+)
+def test_braces_in_an_override_are_no_wildcards(snakemake, name, override):
+    config = ["--config", f"study={name}", "variant=mine", f"overrides={json.dumps([override])}"]
+    output = finish(snakemake("table1" if name == "demo" else "table5", "--dry-run", "--printshellcmds", *config))
+    assert override.replace("'", "'\"'\"'") in output

@@ -20,6 +20,7 @@ for GRID, SERVED_RUNS in SERVED.items():
             gpu=int(SERVED_RUNS[0].server.kind != "other" and SERVED_RUNS[0].server.url is None),
         params:
             **{part: digests_of(SERVED_RUNS, part) for part in SERVED_RUNS[0].digests},
-            grid=shlex.join(STUDY.grid_arguments(GRID)),
+            # A function: what it returns may have braces, as a launch line's {port}, that are no wildcards.
+            grid=lambda wildcards, command=shlex.join(STUDY.grid_arguments(GRID)): command,
         shell:
             "DOMINOTREE_LOG={log} python -m dominotree.serving {params.grid}"
