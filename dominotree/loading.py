@@ -13,7 +13,7 @@ from dominotree.arms import Arm
 from dominotree.config import EngineConfig, RunConfig
 from dominotree.decoding.calibrate import HeldOut, calibrate
 from dominotree.decoding.engine import Build, Speculation, generate, serve
-from dominotree.decoding.profile import ProfilePlan, profile_build, profile_costs
+from dominotree.decoding.profile import ProfilePlan, profile_costs, profile_rests
 from dominotree.decoding.requests import Client, Generation, Limits, Request
 from dominotree.decoding.sampling import Sampler, make_sampler
 from dominotree.drafting.budget import Calibration, CostModel
@@ -198,18 +198,22 @@ def machine_costs(config: RunConfig, arm: Arm, target: Target, parts: Parts, lon
     """What rounds of the run's requests cost here, profiled once; cached by hardware, models, code, versions and what is timed.
 
     At tree sizes up to the arm's cap, and the next, and contexts up to `longest`, and the next; an arm that may leave drafting
-    alone counts what its trees take to build.
+    alone counts whole rounds.
     """
     drafter, requests = parts.drafter, config.concurrency
     plan = ProfilePlan(**asdict(config.cost_model))
     plan = replace(plan, sizes=_up_to(plan.sizes, arm.settings.cap), contexts=_up_to(plan.contexts, longest))
-    build = _largest(parts) if METHODS[arm.method].make_worth else None
+    whole = METHODS[arm.method].make_worth is not None
     key = _models_key(config, target, drafter) | {"plan": asdict(plan), "requests": requests}
-    key |= {"build": asdict(arm.settings)} if build else {}
+    if whole:
+        key |= {"rounds": asdict(arm.settings), "temperature": config.temperature, "sampling": config.engine.sampling}
 
     def profile() -> CostModel:
         costs = profile_costs(target, drafter, plan, requests)
-        return replace(costs, build_ms=profile_build(target, drafter, build, plan, requests)) if build else costs
+        if not whole:
+            return costs
+        rounds = Speculation(drafter, _largest(parts), arm.settings.cap)
+        return profile_rests(target, rounds, costs, plan, lambda: run_sampler(config, "profile", target.device))
 
     return cached(CostModel, cache_dir() / "cost_models", key, profile)
 

@@ -36,7 +36,8 @@ Build = Callable[[Draft, Histories], DraftTree]
 """The trees of a draft."""
 
 Worth = Callable[[Sequence[int], Histories], bool]
-"""Whether drafting is worth its cost in this round, given each request's context in tokens. If not, the target runs alone."""
+"""Whether drafting is worth its cost in this round, given each request's context in tokens, and the rounds of each slot, by
+whichever requests. If not, the target runs alone."""
 
 
 def always(contexts: Sequence[int], histories: Histories) -> bool:
@@ -123,6 +124,7 @@ class Flight:
         self.cache = TargetCache(target, capacity, slots)
         self.drafting = Drafting(speculation.drafter, target, capacity, slots) if speculation else None
         self.roots = torch.zeros(slots, dtype=torch.int64, device=target.device)
+        self.past: Histories = [[] for _ in range(slots)]  # of each slot, by whichever requests
         self.clock, self.intervals = Clock(target.device), list[Interval]()
         self.queue = chain(enumerate(clients), ((None, client) for client in cycle(clients)))
         self.seats: list[Seat] = []
@@ -198,11 +200,12 @@ class Flight:
         self.intervals.clear()
 
     def _round(self) -> None:
-        histories = [seat.rounds for seat in self.seats]
-        if self.speculation is not None and self.speculation.worth(self.cache.ends, histories):
-            self._tree_round(self.speculation, self.drafting, histories)
+        if self.speculation is not None and self.speculation.worth(self.cache.ends, self.past):
+            self._tree_round(self.speculation, self.drafting, [seat.rounds for seat in self.seats])
         else:
             self._plain_round()
+        for past, seat in zip(self.past, self.seats, strict=True):
+            past.append(seat.rounds[-1])
 
     def _plain_round(self) -> None:
         """One token for each request."""

@@ -10,14 +10,17 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from dominotree.decoding.cache import TargetCache
 from dominotree.decoding.draft import Draft, Drafting
-from dominotree.decoding.engine import Build
+from dominotree.decoding.engine import Speculation, serve
+from dominotree.decoding.requests import Client, Generation, Limits, Request
+from dominotree.decoding.sampling import Sampler
 from dominotree.decoding.verify import VerifyInput, next_input, verify_input
 from dominotree.drafting.budget import CostModel, fit_convex
 from dominotree.drafting.tree import DraftTree
@@ -122,8 +125,36 @@ def profile_costs(target: Target, drafter: DFlashDrafter, plan: ProfilePlan, req
     return CostModel(draft_ms, plan.sizes, plan.contexts, tuple(rows), tuple(plain), requests)
 
 
-@torch.inference_mode()
-def profile_build(target: Target, drafter: DFlashDrafter, build: Build, plan: ProfilePlan, requests: int) -> float:
-    """Milliseconds that `build` takes for the trees of so many requests."""
-    draft = _typical_draft(target, drafter, requests)()
-    return _median_ms(lambda: build(draft, [[]] * requests), plan, target.device)
+def profile_rests(
+    target: Target, speculation: Speculation, costs: CostModel, plan: ProfilePlan, sampler: Callable[[], Sampler]
+) -> CostModel:
+    """`costs` with what else there is to the engine's rounds, with trees of `speculation` and without a draft.
+
+    Whole rounds are timed in the engine; what `costs` says of their draft and verification is taken off.
+    """
+    context, nodes = plan.contexts[0], speculation.max_nodes
+    most = speculation.drafter.config.num_proposals + 1  # tokens of a round
+    never = replace(speculation, worth=lambda contexts, histories: False)
+    drafted = _round_ms(target, speculation, plan, costs.requests, sampler, most)
+    plain = _round_ms(target, never, plan, costs.requests, sampler, 1)
+    known = float(costs.round_cost(nodes, context)[nodes])
+    return replace(costs, rest_ms=max(0.0, drafted - known), next_rest_ms=max(0.0, plain - costs.next_cost(context)))
+
+
+def _round_ms(
+    target: Target, speculation: Speculation, plan: ProfilePlan, requests: int, sampler: Callable[[], Sampler], most: int
+) -> float:
+    """The mean of at least `repeats` rounds in the engine, of which each brings `most` tokens at the most."""
+
+    def ask(rounds: int) -> Generation:
+        prompt, limits = [0] * max(1, plan.contexts[0]), Limits(1 + rounds * most)
+        clients = [partial(_ask, Request(prompt, sampler(), limits)) for _ in range(requests)]
+        return serve(target, speculation, clients, requests, len(prompt) + limits.max_new_tokens)[0]
+
+    ask(max(1, plan.warmups))
+    generation = ask(plan.repeats)
+    return 1000 * sum(asdict(generation.stages).values()) / len(generation.rounds)
+
+
+def _ask(request: Request) -> Client:
+    return (yield request)

@@ -17,7 +17,8 @@ class CostModel:
 
     draft_ms: one draft. sizes [S] trees' sizes in nodes a request, contexts [C] in tokens, both rising; verify_ms [C][S] the
     fitted cost of verifying trees of that many nodes, so of one token more a request: the root's; next_ms [C] of the roots alone.
-    build_ms: of the trees, where the rule counts it.
+    rest_ms: what else there is to a round with a draft, the trees' build first of all; next_rest_ms: to one without. They count
+    where the rule may leave drafting alone.
     """
 
     draft_ms: float
@@ -26,7 +27,8 @@ class CostModel:
     verify_ms: tuple[tuple[float, ...], ...]
     next_ms: tuple[float, ...]
     requests: int = 1
-    build_ms: float = 0.0
+    rest_ms: float = 0.0
+    next_rest_ms: float = 0.0
 
     def curve(self, context: float) -> np.ndarray:
         """C_v at every size [S], linear between the profiled contexts and constant outside them."""
@@ -38,13 +40,16 @@ class CostModel:
         return self.draft_ms + np.interp(np.arange(limit + 1), self.sizes, self.curve(context))
 
     def shared_cost(self, limit: int, context: float) -> np.ndarray:
-        """What a round costs with k = 0 .. limit nodes in all trees together [limit + 1], the drafts and builds included."""
+        """What a round costs with k = 0 .. limit nodes in all trees together [limit + 1], the drafts and the rest included."""
         sizes = (0, *self.sizes)
-        verify = np.maximum.accumulate([self.next_cost(context), *self.curve(context)])
-        return self.draft_ms + self.build_ms + np.interp(np.arange(limit + 1) / self.requests, sizes, verify)
+        verify = np.maximum.accumulate([self._roots_cost(context), *self.curve(context)])
+        return self.draft_ms + self.rest_ms + np.interp(np.arange(limit + 1) / self.requests, sizes, verify)
 
     def next_cost(self, context: float) -> float:
         """What a round costs that drafts nothing."""
+        return self._roots_cost(context) + self.next_rest_ms
+
+    def _roots_cost(self, context: float) -> float:
         return float(np.interp(context, self.contexts, self.next_ms))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dominotree.decoding.cache import TargetCache
 from dominotree.decoding.draft import Draft
 from dominotree.decoding.engine import Speculation, generate, serve
-from dominotree.decoding.requests import Client, Generation, Limits, Request
+from dominotree.decoding.requests import Client, Generation, Limits, Request, Round
 from dominotree.decoding.verify import next_input, verify_input
 from dominotree.drafting.budget import Calibration, CostModel
 from dominotree.drafting.tree import DraftTree
@@ -215,6 +215,21 @@ def test_hopeless_drafts_are_given_up(by_rank: float, slots: int) -> None:
     got = serve(target, replace(whole, build=build), [partial(ask, 0, 1.0, Limits(50))] * slots, slots, LONGEST)
     assert not any(round_.nodes for one in got for round_ in one.rounds)
     assert len(got[0].rounds) == 49 and 1 <= len(drafts) <= 10
+
+
+def test_a_slot_remembers_what_came_of_drafts() -> None:
+    """A request that comes into a slot need not find out again what the one before has found."""
+    target, seen = tiny_target(0), []
+
+    def worth(contexts: Sequence[int], past: Sequence[Sequence[Round]]) -> bool:
+        seen.append([len(rounds) for rounds in past])
+        return True
+
+    clients = [partial(ask, seed, 0.0, Limits(6)) for seed in range(4)]
+    got = serve(target, replace(speculation_of("dominotree", target), worth=worth), clients, 1, LONGEST)
+    rounds = sum(len(one.rounds) for one in got)
+    assert rounds > max(len(one.rounds) for one in got)
+    assert seen == [[before] for before in range(rounds)]
 
 
 def paths(tree: DraftTree, slot: int, size: int) -> list[list[int]]:

@@ -71,7 +71,8 @@ def test_alone_it_is_the_cost_aware_rule_where_costs_are_convex(probabilities, s
 
 
 def test_costs_of_a_round_of_several_requests():
-    model = CostModel(4.0, (2, 4), (0, 100), ((12.0, 20.0), (22.0, 30.0)), (10.0, 20.0), requests=2, build_ms=1.0)
+    verify = ((12.0, 20.0), (22.0, 30.0))
+    model = CostModel(4.0, (2, 4), (0, 100), verify, (10.0, 20.0), requests=2, rest_ms=1.0, next_rest_ms=0.5)
     # None: the roots alone; 4 nodes are 2 a request; at context 50 all passes take 5 ms more.
     np.testing.assert_allclose(model.shared_cost(8, 50), 5 + np.array([15, 15.5, 16, 16.5, 17, 19, 21, 23, 25]))
-    assert model.next_cost(50) == 15
+    assert model.next_cost(50) == 15.5
