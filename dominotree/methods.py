@@ -26,8 +26,8 @@ from dominotree.models.drafter import DFlashDrafter, DominoDrafter, DrafterKind
 MEMORY = 32
 """Earlier rounds that a measured forecast looks back on."""
 
-ANOTHER_TRY = 32
-"""Rounds without a draft after which one is drafted all the same, since the text may have become easier."""
+TRIES = 0.01
+"""Share of the time that may go into drafts against expectation, since the text may have become easier."""
 
 TRUST = 4.0
 """Tokens of the held-out prompts that weigh against what came of drafts: a few unlucky rounds do not end drafting."""
@@ -197,14 +197,17 @@ def drafting_pays(parts: Parts) -> Worth:
     """Whether drafts promise more tokens a second than the target alone, by the held-out prompts and the last drafts."""
     cap, cost, by_rank = parts.settings.cap, parts.cost, np.array(parts.calibration.by_rank)
     assert cost is not None
+    forecasts = [0.0, *np.cumsum(by_rank).tolist()]  # of trees of 0, 1, ... nodes
 
     def worth(contexts: Sequence[int], histories: Histories) -> bool:
-        if max(map(_since_a_draft, histories)) >= ANOTHER_TRY:
+        context, requests = float(np.mean(contexts)), len(histories)
+        expected = [np.minimum(1.0, _came_true(histories, forecasts) * by_rank)] * requests
+        drafted, plain = cost.shared_cost(cap * requests, context), cost.next_cost(context)
+        rates, _ = shared_rates(expected, drafted)
+        if rates.max() > requests / plain:
             return True
-        expected = [np.minimum(1.0, _came_true(histories, by_rank) * by_rank)] * len(histories)
-        context = float(np.mean(contexts))
-        rates, _ = shared_rates(expected, cost.shared_cost(cap * len(histories), context))
-        return bool(rates.max() > len(histories) / cost.next_cost(context))
+        waited = max(map(_since_a_draft, histories))
+        return bool(TRIES * waited * plain >= drafted[int(rates.argmax())] - plain)
 
     return worth
 
@@ -213,14 +216,14 @@ def _since_a_draft(rounds: Sequence[Round]) -> int:
     return next((since for since, round_ in enumerate(reversed(rounds)) if round_.drafted), len(rounds))
 
 
-def _came_true(histories: Histories, by_rank: np.ndarray) -> float:
-    """How the last drafts of all requests have done, against the held-out prompts' trees of the same sizes."""
+def _came_true(histories: Histories, forecasts: Sequence[float]) -> float:
+    """How the last drafts in all slots have done, against the held-out prompts' trees of the same sizes."""
     expected = accepted = 0.0
     for together in zip_longest(*(reversed(rounds[-MEMORY:]) for rounds in histories)):
         drafted = [round_ for round_ in together if round_ is not None and round_.drafted]
         # A draft of which nobody got a node has failed, too: as if the first of each had been rejected.
         least = 0 if any(round_.nodes for round_ in drafted) else 1
-        expected += sum(by_rank[: max(least, round_.nodes)].sum() for round_ in drafted)
+        expected += sum(forecasts[min(max(least, round_.nodes), len(forecasts) - 1)] for round_ in drafted)
         accepted += sum(len(round_.accepted) for round_ in drafted)
     return realised(expected, accepted, TRUST)
 

@@ -8,12 +8,14 @@ from dominotree.arms import MethodSettings
 from dominotree.decoding.engine import PLAIN
 from dominotree.decoding.requests import Round
 from dominotree.drafting.budget import Calibration, CostModel
-from dominotree.methods import ANOTHER_TRY, Parts, drafting_pays
+from dominotree.methods import TRIES, Parts, drafting_pays
 from tests.tiny import tiny_drafter
 
 BY_RANK = (0.5, 0.3, 0.2, 0.1)
 LUCKY, UNLUCKY = Round(4, (0.5,) * 4, (0, 1, 2)), Round(1, (0.5,) * 4)
 EMPTY = Round(1)  # of the draft nothing was worth verifying
+ENOUGH = round(35 / 25 / TRIES)
+"""Rounds without a draft, of 25 ms, of which one with a draft of 30 ms and a verification of 30 costs the share more."""
 
 
 def rule(draft_ms: float, requests: int):
@@ -46,16 +48,16 @@ def test_one_request_learns_from_the_others() -> None:
 
 def test_now_and_then_it_tries_again() -> None:
     worth = rule(30.0, 1)
-    assert not worth([50], [[UNLUCKY, *[PLAIN] * (ANOTHER_TRY - 1)]])
-    assert worth([50], [[UNLUCKY, *[PLAIN] * ANOTHER_TRY]])
-    assert not worth([50], [[*[PLAIN] * ANOTHER_TRY, UNLUCKY]])
+    assert not worth([50], [[UNLUCKY, *[PLAIN] * (ENOUGH - 1)]])
+    assert worth([50], [[UNLUCKY, *[PLAIN] * ENOUGH]])
+    assert not worth([50], [[*[PLAIN] * ENOUGH, UNLUCKY]])
 
 
 def test_a_draft_of_which_nothing_was_verified_is_a_draft() -> None:
     worth = rule(30.0, 1)
-    assert worth([50], [[PLAIN] * ANOTHER_TRY])
-    assert not worth([50], [[*[PLAIN] * ANOTHER_TRY, EMPTY]]), "it was tried"
-    assert not rule(30.0, 2)([50, 50], [[*[PLAIN] * ANOTHER_TRY, EMPTY], [*[PLAIN] * ANOTHER_TRY, UNLUCKY]])
+    assert worth([50], [[PLAIN] * ENOUGH])
+    assert not worth([50], [[*[PLAIN] * ENOUGH, EMPTY]]), "it was tried"
+    assert not rule(30.0, 2)([50, 50], [[*[PLAIN] * ENOUGH, EMPTY], [*[PLAIN] * ENOUGH, UNLUCKY]])
 
 
 def test_drafts_of_which_nothing_was_verified_end_drafting() -> None:
