@@ -186,6 +186,8 @@ class DeltaNet:
         convolved = convolve_trees(inputs, window, self.weight, during.family.sources)
         queries, keys, values = self._split(convolved)
         outputs, updates, decays = recur_trees(queries, keys, values, gate, beta, state, during.family.above)
+        # Parts of wider tensors, which would stay as long as they do.
+        inputs, keys = inputs.contiguous(), keys.contiguous()
         recurrent.hold(self.index, Change(inputs, during.family.sources, keys, updates, decays))
         return outputs
 

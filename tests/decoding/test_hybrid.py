@@ -5,9 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+import torch
 
+from dominotree.decoding.cache import TargetCache
 from dominotree.decoding.engine import generate, serve
+from dominotree.decoding.profile import star
 from dominotree.decoding.requests import Limits
+from dominotree.decoding.verify import verify_input
 from tests.decoding.test_lockstep import LONGEST, ask, request, speculation_of
 from tests.decoding.test_lossless import SPECULATIVE, plainly, sampler_of, speculate
 from tests.tiny import tiny_hybrid
@@ -33,3 +37,20 @@ def test_tokens_are_those_of_each_request_alone(arm):
     clients = [partial(ask, seed, 1.0, limits[seed]) for seed in seeds]
     got = serve(target, speculation_of(arm, target), clients, 3, LONGEST)
     assert [one.tokens for one in got] == [one.tokens for one in alone]
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_next"])
+@torch.inference_mode()
+def test_what_is_kept_of_a_pass_is_what_is_stated(family, requests):
+    """No more than the parts themselves, whatever wider tensors they were cut from."""
+    target, nodes = tiny_hybrid(0, family), 5
+    cache = TargetCache(target, 20, requests)
+    for place in range(requests):
+        cache.start(place, 4)
+    roots = torch.zeros(requests, dtype=torch.int64)
+    inputs = verify_input(star(nodes, target.device, requests), roots, cache.lengths, cache.length, 1, target.dtype)
+    target.forward(inputs.tokens, inputs.positions, inputs.layout, cache)
+    kept = [(one.inputs, one.keys, one.updates, one.decays) for one in cache.recurrent.changes]
+    held = {part.untyped_storage().data_ptr(): part.untyped_storage().nbytes() for parts in kept for part in parts}
+    assert sum(held.values()) == requests * (nodes + 1) * target.recurrent_shape.row_bytes(4)
