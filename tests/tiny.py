@@ -55,11 +55,13 @@ HYBRIDS = {
 }
 
 
-def tiny_hybrid(seed: int = 0, family: str = "qwen3_5", feature_layers: tuple[int, ...] = FEATURE_LAYERS) -> Target:
+def tiny_hybrid(
+    seed: int = 0, family: str = "qwen3_5", feature_layers: tuple[int, ...] = FEATURE_LAYERS, **changes: object
+) -> Target:
     """A random hybrid in fp32 whose states last from a few tokens to some dozens."""
     torch.manual_seed(seed)
-    model, config, changes = HYBRIDS[family]
-    made = model(config(**(SHAPE | RECURRENT | changes)))
+    model, config, own = HYBRIDS[family]
+    made = model(config(**(SHAPE | RECURRENT | own | changes)))
     with torch.no_grad():
         for name, parameter in made.named_parameters():
             if name.endswith("A_log"):

@@ -10,10 +10,10 @@ import torch
 from dominotree.decoding.cache import TargetCache
 from dominotree.decoding.engine import generate, serve
 from dominotree.decoding.profile import star
-from dominotree.decoding.requests import Limits
+from dominotree.decoding.requests import Limits, Request
 from dominotree.decoding.verify import verify_input
 from tests.decoding.test_lockstep import LONGEST, ask, request, speculation_of
-from tests.decoding.test_lossless import SPECULATIVE, plainly, sampler_of, speculate
+from tests.decoding.test_lossless import SPECULATIVE, plainly, prompt_of, sampler_of, speculate
 from tests.tiny import tiny_hybrid
 
 CASES = [*((name, "qwen3_5", 3) for name in SPECULATIVE), ("dominotree", "qwen3_next", 6), ("dominotree", "qwen3_next_moe", 3)]
@@ -37,6 +37,33 @@ def test_tokens_are_those_of_each_request_alone(arm):
     clients = [partial(ask, seed, 1.0, limits[seed]) for seed in seeds]
     got = serve(target, speculation_of(arm, target), clients, 3, LONGEST)
     assert [one.tokens for one in got] == [one.tokens for one in alone]
+
+
+FULL, LINEAR = "full_attention", "linear_attention"
+SHAPES = {
+    "narrow window": {"linear_conv_kernel_dim": 2},
+    "wide window": {"linear_conv_kernel_dim": 7},
+    "one key head": {"linear_num_key_heads": 1},
+    "odd widths": {"linear_key_head_dim": 6, "linear_value_head_dim": 10},
+    "attention first": {"layer_types": [FULL, LINEAR, LINEAR, LINEAR, LINEAR]},
+    "attention last": {"layer_types": [LINEAR, LINEAR, LINEAR, LINEAR, FULL]},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_next"])
+def test_tokens_are_those_of_ar_whatever_the_shape(family, shape):
+    """Also behind prompts shorter than the window, of one token even."""
+    target, limits = tiny_hybrid(1, family, **SHAPES[shape]), Limits(16, frozenset({3}))
+    asked = [Request(prompt_of(seed)[: seed + 1], sampler_of(seed, 1.0), limits) for seed in range(4)]
+    alone = [generate(target, None, Request(one.prompt, sampler_of(seed, 1.0), limits)) for seed, one in enumerate(asked)]
+
+    def client(number):
+        return (yield asked[number])
+
+    got = serve(target, speculation_of("dominotree", target), [partial(client, number) for number in range(4)], 3, LONGEST)
+    assert [one.tokens for one in got] == [one.tokens for one in alone]
+    assert any(round_.accepted for one in got for round_ in one.rounds)
 
 
 @pytest.mark.parametrize("requests", [1, 2])
