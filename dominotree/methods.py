@@ -206,7 +206,7 @@ def drafting_pays(parts: Parts) -> Worth:
         rates, _ = shared_rates(expected, drafted)
         if rates.max() > requests / plain:
             return True
-        waited = max(map(_since_a_draft, histories))
+        waited = _since_a_draft(histories[0])  # as of all: a round drafts for every slot or for none
         return bool(TRIES * waited * plain >= drafted[int(rates.argmax())] - plain)
 
     return worth

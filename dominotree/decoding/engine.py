@@ -124,7 +124,7 @@ class Flight:
         self.cache = TargetCache(target, capacity, slots)
         self.drafting = Drafting(speculation.drafter, target, capacity, slots) if speculation else None
         self.roots = torch.zeros(slots, dtype=torch.int64, device=target.device)
-        self.past: Histories = [[] for _ in range(slots)]  # of each slot, by whichever requests
+        self.past: list[list[Round]] = [[] for _ in range(slots)]  # of each slot, by whichever requests
         self.clock, self.intervals = Clock(target.device), list[Interval]()
         self.queue = chain(enumerate(clients), ((None, client) for client in cycle(clients)))
         self.seats: list[Seat] = []
