@@ -93,10 +93,11 @@ class Interval:
 def generate(target: Target, speculation: Speculation | None, request: Request) -> Generation:
     """Decode one request; without `speculation` one token a pass, the lean loop that every speedup is measured against."""
     longest = len(request.prompt) + request.limits.max_new_tokens
-    return serve(target, speculation, [partial(_ask_once, request)], 1, longest)[0]
+    return serve(target, speculation, [partial(ask_once, request)], 1, longest)[0]
 
 
-def _ask_once(request: Request) -> Client:
+def ask_once(request: Request) -> Client:
+    """A client of one request, whose answer it returns."""
     return (yield request)
 
 

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from dominotree.decoding.cache import TargetCache
 from dominotree.decoding.draft import Draft, Drafting
-from dominotree.decoding.engine import Speculation, serve
-from dominotree.decoding.requests import Client, Generation, Limits, Request
+from dominotree.decoding.engine import Speculation, ask_once, serve
+from dominotree.decoding.requests import Generation, Limits, Request
 from dominotree.decoding.sampling import Sampler
 from dominotree.decoding.verify import VerifyInput, next_input, verify_input
 from dominotree.drafting.budget import CostModel, fit_convex
@@ -148,13 +148,9 @@ def _round_ms(
 
     def ask(rounds: int) -> Generation:
         prompt, limits = [0] * max(1, plan.contexts[0]), Limits(1 + rounds * most)
-        clients = [partial(_ask, Request(prompt, sampler(), limits)) for _ in range(requests)]
+        clients = [partial(ask_once, Request(prompt, sampler(), limits)) for _ in range(requests)]
         return serve(target, speculation, clients, requests, len(prompt) + limits.max_new_tokens)[0]
 
     ask(max(1, plan.warmups))
     generation = ask(plan.repeats)
     return 1000 * sum(asdict(generation.stages).values()) / len(generation.rounds)
-
-
-def _ask(request: Request) -> Client:
-    return (yield request)
