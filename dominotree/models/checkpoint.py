@@ -109,7 +109,7 @@ class _Raw:
                 raise UserError(f"{self.path}: {key}={json.dumps(value)} makes another network, which this drafter is not")
         for key, value in chain(*(table.items() for table in self.special)):
             if key not in (*SPECIAL, *NEUTRAL) and value not in (None, False):
-                raise UserError(f"{self.path}: its dflash_config or domino_config has an unknown key '{key}', which may make another network")
+                raise UserError(f"{self.path}: the unknown key '{key}' may make another network than this drafter")
 
     def sights(self) -> tuple[Sight, ...]:
         """What each layer sees; sliding ones are causal, unless the config says what all are, as in z-lab's own network."""
